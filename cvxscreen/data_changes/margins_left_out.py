@@ -28,7 +28,7 @@ from cvxscreen.bounds.data_changes import (
 )
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import Piece
-from cvxscreen.data_changes.bootstrap import in_order, mapped, waiting
+from cvxscreen.data_changes.bootstrap import in_order, mapped, together, waiting
 from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
 from cvxscreen.data_changes.reweight import refit as refit_from
 from cvxscreen.data_changes.reweight import taken, weighted
@@ -357,12 +357,19 @@ def _refits(
         return _refitted(solution, terms[k:k + 1], tol, mode)
 
     def block(start: int) -> Array:
-        index = terms[start:start + size]
+        return several(terms[start:start + size])
+
+    def several(index: NDArray[np.intp]) -> Array:
         margins, error, ok = solver().margins(index)
         found = np.column_stack((index.astype(float), *outward(margins, error), margins))
-        for k in np.flatnonzero(~ok):
-            with waiting().rent():
-                found[k] = one(start + int(k))
+        left, waits = np.flatnonzero(~ok), not together(problem)
+        for done, k in enumerate(left, 1):
+            # The first may load what it needs; the second tells what the others would cost.
+            with waiting().rent(len(left) - done if done > 1 else 0):
+                found[k] = _refitted(solution, index[k:k + 1], tol, mode)
+            if waits and together(problem):
+                found[left[done:]] = several(index[left[done:]])
+                break
         return found
 
     blocks = mode == "certified" and problem.side is None and problem.penalty is None

@@ -64,8 +64,9 @@ ROUNDS = 3
 EVENTS = 200
 """Changes of a piece after which a path is given up."""
 
-AT_END = 1e-10
-"""Share of its box by which a slope may be off an end that it is taken to be at."""
+AT_END = 1e-10, 1e-7, 1e-4
+"""Shares of its box by which a slope may be off an end that it is taken to be at, one after the
+other: what balances an intercept may be spread over more slopes than there are coordinates."""
 
 FINER = 1e-12
 """Relative gap to which a solution is solved again whose pieces are not the optimum's."""
@@ -398,14 +399,19 @@ class Optimum(NamedTuple):
 
 def optimum(solution: Solution) -> Optimum | None:
     """The optimum on the pieces that the terms of `solution` are on; None if it is not there."""
+    return next((at for share in AT_END if (at := _optimum(solution, share)) is not None), None)
+
+
+def _optimum(solution: Solution, share: float) -> Optimum | None:
+    """The same, slopes within that share of an end of their box taken to be there."""
     problem, f = solution.problem, solution.problem.losses
     theta, d = solution.theta.copy(), problem.d
     low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, f.lo)
     high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, f.hi)
     with np.errstate(invalid="ignore"):
         width = np.minimum(high - low, np.abs(theta) + 1.0)
-        theta = np.where(theta - low <= AT_END * width, low, theta)
-        theta = np.where(high - theta <= AT_END * width, high, theta)
+        theta = np.where(theta - low <= share * width, low, theta)
+        theta = np.where(high - theta <= share * width, high, theta)
     inside = (theta > low) & (theta < high) & ((theta != 0.0) | (f.e == 0.0))
     kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)

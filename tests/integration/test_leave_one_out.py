@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,6 +156,44 @@ def test_without_paths_or_compiled_blocks_terms_are_refitted_one_by_one(
     assert replicates.FRESH.spent + replicates.TOGETHER.spent > 0.0
     np.testing.assert_array_equal(found.refitted, expected.refitted)
     np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
+
+
+def test_once_compiling_is_due_the_others_of_a_block_are_refitted_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No path begins, and nothing that needs none is compiled: the second refit tells the price."""
+    solution = solve(of_rows()["absolute"], tol=1e-9)
+    expected = leave_one_out(solution)
+    alone = []
+
+    def one(*arguments: Any) -> Any:
+        alone.append(arguments)
+        return refitted(*arguments)
+
+    refitted = margins_left_out._refitted
+    monkeypatch.setattr(margins_left_out, "_refitted", one)
+    monkeypatch.setattr(row_refits, "optimum", lambda solution: None)
+    monkeypatch.setattr(replicates, "at_hand", lambda loop: False)
+    monkeypatch.setattr(replicates.TOGETHER, "spent", 0.0)
+    monkeypatch.setattr(replicates.TOGETHER, "price", 1e-6)
+    found = leave_one_out(solution)
+    assert len(alone) <= 2 < found.refitted.sum()
+    np.testing.assert_array_equal(found.refitted, expected.refitted)
+    np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [1e-9, 1e-6])
+def test_paths_begin_where_slopes_are_a_little_off_their_ends(share: float) -> None:
+    """As where an intercept is balanced by more of them than there are coordinates."""
+    solution = solve(of_rows()["absolute"], tol=1e-12)
+    expected, f = row_refits.optimum(solution), solution.problem.losses
+    assert expected is not None
+    theta = np.clip(solution.theta, (1 - share) * f.lo, (1 - share) * f.hi)
+    assert ((theta > f.lo) & (theta < f.hi)).sum() > solution.problem.d
+    found = row_refits.optimum(replace(solution, theta=theta))
+    assert found is not None
+    np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found.edges, expected.edges)
 
 
 def test_paths_that_are_cut_short_are_not_taken_for_optima(
