@@ -190,7 +190,7 @@ def few(problem: Problem) -> bool:
 def solve_few(problem: Problem, tol: float) -> tuple[Array, Array, int]:
     """``(x, theta, steps)`` to a relative gap of about `tol`, by its own numbers.
 
-    For dense rows and a diagonal M without a linear term; theta lies within its boxes.
+    For rows in memory and a diagonal M without a linear term; theta lies within its boxes.
     """
     sides = Sides.of(problem)
     smooth = Smooth(np.diag(problem.quadratic.diagonal), np.zeros(problem.d), 0.0)

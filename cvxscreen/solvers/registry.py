@@ -219,7 +219,8 @@ def compiled_path(
         return False
     if many:
         return COMPILED_PATH.suits(problem) or segments.suits_many(problem)
-    return COMPILED_PATH.suits(problem) and problem.d <= segments.WIDTH_OF_ONE
+    suits = COMPILED_PATH.suits(problem) or segments.suits_one(problem)
+    return suits and problem.d <= segments.WIDTH_OF_ONE
 
 
 def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:

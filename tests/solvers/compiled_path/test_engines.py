@@ -339,6 +339,26 @@ def test_a_path_makes_well_filled_sparse_rows_dense(loss: str, intercept: bool) 
     assert not segments.suits_many(cvxscreen.svm(few, y, loss=loss, intercept=intercept))
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_a_solve_makes_light_sparse_rows_dense(loss: str, monkeypatch) -> None:
+    """Where descent on them gives up; neither where systems are heavy nor where rows are empty."""
+    rng = np.random.default_rng(6)
+    A = sp.random(600, 30, 0.2, "csr", random_state=rng)
+    y = np.where(A @ rng.standard_normal(30) > 0, 1.0, -1.0)
+    problem = cvxscreen.svm(A, y, C=10.0, loss=loss, intercept=True)
+    assert segments.suits_one(problem)
+    assert registry.compiled_path(problem, "auto")
+    found = cvxscreen.solve(problem)
+    theirs = cvxscreen.solve(cvxscreen.svm(A.toarray(), y, C=10.0, loss=loss, intercept=True))
+    assert cvxscreen.certify(problem, found.x, found.theta).ok
+    assert abs(found.value - theirs.value) <= found.certificate.gap + theirs.certificate.gap
+    few = sp.random(600, 30, 0.02, "csr", random_state=0)
+    assert not segments.suits_one(cvxscreen.svm(few, y, loss=loss))
+    for name in ("SYSTEMS", "SMOOTH_SYSTEMS"):
+        monkeypatch.setattr(segments, name, 599 * 31**2)
+    assert not registry.compiled_path(problem, "auto")
+
+
 def test_loading_waits_for_the_stored_entries(monkeypatch) -> None:
     """Numpy takes as long as there are entries; what sparse rows do not store is none."""
     monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
