@@ -44,8 +44,12 @@ SEED = 20240229
 FAR = 1e9
 """No helper is looked for beyond this."""
 
-HALVINGS = 80
-"""Of an interval of at most 2e9: its end is then exact up to rounding."""
+FINE = 2.0**-80
+"""Share of an interval of at most 2e9 to which its end is exact up to rounding."""
+
+PARTS, BENDING = 16, 1000
+"""What an interval is cut into at a time where at most so many slopes change within it, else two:
+of few terms looking costs as much however many points are looked at."""
 
 FEW = 200
 """Rows whose norms say how long rows are where there are `MANY`."""
@@ -239,11 +243,11 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
     at = np.flatnonzero(column)
     seen, entries, beside = losses.take(at), column[at], margins[at]
 
-    def slopes(step: float) -> Array:
+    def slopes(step: float | Array) -> Array:
         return np.asarray(entries * seen.slope(beside + step * entries))
 
-    def slope(step: float, of_losses: Array) -> float:
-        return first + curve * step + float(of_losses.sum())
+    def slope(step: Any, of_losses: Array) -> Any:
+        return first + curve * step + of_losses.sum(axis=-1)
 
     ends = []
     for sign in (-1.0, 1.0):
@@ -254,18 +258,21 @@ def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Ar
     (low, below), (high, beyond) = ends
     if slope(low, below) > 0 or slope(high, beyond) < 0:
         return -np.inf
-    for _ in range(HALVINGS):
+    least = FINE * (high - low)
+    while high - low > least and low < 0.5 * (low + high) < high:
         # Slopes only rise: those that are equal at both ends are constant in between.
         bent = below != beyond
         first += float(below[~bent].sum())
         seen, entries, beside = seen.take(np.flatnonzero(bent)), entries[bent], beside[bent]
         below, beyond = below[bent], beyond[bent]
-        middle = 0.5 * (low + high)
-        found = slopes(middle)
-        if slope(middle, found) < 0:
-            low, below = middle, found
-        else:
-            high, beyond = middle, found
+        parts = 2 if len(entries) > BENDING else PARTS
+        steps = low + (high - low) * np.arange(1, parts) / parts
+        found = slopes(steps[:, None])
+        falling = int((slope(steps, found) < 0).sum())
+        if falling > 0:
+            low, below = float(steps[falling - 1]), found[falling - 1]
+        if falling < len(steps):
+            high, beyond = float(steps[falling]), found[falling]
     return high
 
 
