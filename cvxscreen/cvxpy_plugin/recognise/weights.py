@@ -42,7 +42,7 @@ class Weights:
     before : array, shape (k,)
         Their products when they were read.
     inside : frozenset of int
-        Parameters within summands.
+        Parameters within summands or constraints: what else a change of theirs does is not known.
     """
 
     scales: tuple[tuple[Any, ...], ...]
@@ -57,6 +57,9 @@ class Weights:
         owner: dict[int, int] = {}
         inside: set[int] = set()
         whole, cone = canonical.whole or canonical.original, canonical.problem
+        for written in (canonical.original, whole, cone):
+            for constraint in written.constraints:
+                inside |= {parameter.id for parameter in constraint.parameters()}
         try:
             for problem in (whole, cone):
                 for part in summands_of(problem.objective.expr):
