@@ -104,15 +104,15 @@ def test_the_optimum_without_a_term_is_inside(case: Case, rng: np.random.Generat
     ref = reference(case)
     problem = ref.problem
     near = [ref.point, *points(ref, rng, 4)]
+    assert all(map(takes_left_out, near))
+    intervals = [left_out_margins(point) for point in near]
     chosen = rng.choice(problem.n, 5, replace=False)
     wrong = decided = 0
     for i in chosen:
         left = solved(without(problem, i))
         [true] = problem.design.take_rows(np.array([i])).forward(left.x)
         slack = (left.error + 1e-14 * np.linalg.norm(left.x)) * problem.norms[i]
-        for point in near:
-            assert takes_left_out(point)
-            low, high = left_out_margins(point)
+        for low, high in intervals:
             assert low[i] - slack <= true <= high[i] + slack
             decided += low[i] > 0 or high[i] < 0
             wrong += bool(low[i] > slack and true <= -slack) + bool(
@@ -396,15 +396,16 @@ def test_the_optimum_of_any_weights_is_inside(
     ref = reference(case)
     problem = ref.problem
     near = [ref.point, *points(ref, rng, 2)]
+    weights, v = weights_within(norm, problem.n, rng)
+    ranges = [over_weights(point, problem.design, weights) for point in near]
     wrong = 0
     for size in (0.05, 0.5, 1.0):
-        weights, v = weights_within(norm, problem.n, rng)
         other = weighted(problem, np.maximum(1.0 + size * v, 0.0))
         there = solved(other)
         true = problem.design.forward(there.x)
         slack = (there.error + 1e-14 * np.linalg.norm(there.x)) * problem.norms
-        for point in near:
-            low, high = over_weights(point, problem.design, weights).at(size)
+        for found in ranges:
+            low, high = found.at(size)
             assert (low - slack <= true).all()
             assert (true <= high + slack).all()
             codes = problem.losses.piece_within(low, high)

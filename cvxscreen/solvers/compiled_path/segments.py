@@ -147,9 +147,10 @@ def suits_many(problem: Problem) -> bool:
 
 def suits_one(problem: Problem) -> bool:
     """The same for one value of C, where coordinate descent on the rows as they are gives up."""
+    if not _filled(problem, FILLED):
+        return False
     most = SYSTEMS if _kinked(problem) else SMOOTH_SYSTEMS
-    light = problem.n * problem.d**2 <= most
-    return light and _filled(problem, FILLED) and _simple(problem)
+    return problem.n * problem.d**2 <= most and _simple(problem)
 
 
 def _kinked(problem: Problem) -> bool:
