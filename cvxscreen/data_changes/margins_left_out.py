@@ -362,7 +362,8 @@ def _refits(
     def several(index: NDArray[np.intp]) -> Array:
         margins, error, ok = solver().margins(index)
         found = np.column_stack((index.astype(float), *outward(margins, error), margins))
-        left, waits = np.flatnonzero(~ok), not together(problem)
+        left = np.flatnonzero(~ok)
+        waits = len(left) > 1 and not together(problem)  # asking may compile
         for done, k in enumerate(left, 1):
             # The first may load what it needs; the second tells what the others would cost.
             with waiting().rent(len(left) - done if done > 1 else 0):
