@@ -138,7 +138,7 @@ class CachedProblem:
         """`bare` at the present weights of summands, where they are all that has `changed`."""
         if self.costs is None or self.weights is None or changed & self.weights.inside:
             return None
-        return None if changed & self.inside else self.costs.now(problem)
+        return self.costs.now(problem)
 
 
 _ENTRIES: weakref.WeakKeyDictionary[Any, CachedProblem] = weakref.WeakKeyDictionary()
