@@ -142,12 +142,12 @@ def suits_many(problem: Problem) -> bool:
 
     What it makes of them is dense, which pays while the columns are few and well filled.
     """
-    return _filled(problem, FILLED if _kinked(problem) else SMOOTH_FILLED) and _simple(problem)
+    return _filled(problem, FILLED, SMOOTH_FILLED) and _simple(problem)
 
 
 def suits_one(problem: Problem) -> bool:
     """The same for one value of C, where coordinate descent on the rows as they are gives up."""
-    if not _filled(problem, FILLED):
+    if not _filled(problem, FILLED, FILLED):
         return False
     most = SYSTEMS if _kinked(problem) else SMOOTH_SYSTEMS
     return problem.n * problem.d**2 <= most and _simple(problem)
@@ -158,12 +158,15 @@ def _kinked(problem: Problem) -> bool:
     return bool((problem.losses.q == 0.0).any())
 
 
-def _filled(problem: Problem, share: float) -> bool:
-    """Whether rows are sparse, of few coordinates, and at least so large a share of them filled."""
+def _filled(problem: Problem, kinked: float, smooth: float) -> bool:
+    """Whether rows are sparse, of few coordinates, and at least so large a share of them filled.
+
+    Beside a kink, and without. Losses are looked at last: streamed data have none in memory.
+    """
     design = problem.design
     if not isinstance(design, Rows) or not design.sparse or problem.d >= SPARSE:
         return False
-    return design.filled >= share
+    return design.filled >= (kinked if _kinked(problem) else smooth)
 
 
 def _simple(problem: Problem) -> bool:
