@@ -590,15 +590,19 @@ class Products:
 
         Only for rows that still use the whole list.
         """
-        # The order found last is nearly right the next time.
-        last = self.__dict__.get("_order", self.far)
+        last = self.last_order
         far = np.empty_like(last)
         sort_short_lists(self.far_ptr, last, values, far)
         for block in np.flatnonzero(np.diff(self.far_ptr) > SHORT):
             mine = slice(self.far_ptr[block], self.far_ptr[block + 1])
             far[mine] = last[mine][np.argsort(values[last[mine]])]
-        self.__dict__["_order"] = far
+        last[:] = far
         return replace(self, far=far)
+
+    @cached_property
+    def last_order(self) -> Index:
+        """The order that `ordered` has found last, nearly right the next time."""
+        return self.far.copy()
 
     def compact(self) -> tuple[Products, NDArray[np.intp]]:
         """The same terms without empty rows, unused far pairs at the ends, and unused pairs."""

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -437,11 +438,10 @@ class NamedFactors:
 
     @classmethod
     def of(cls, design: Design) -> NamedFactors:
-        """The cache of a design; kept with it."""
-        found: NamedFactors | None = design.__dict__.get("_factors")
+        """The cache of a design; it lives as long."""
+        found = _FACTORS.get(design)
         if found is None:
-            found = cls(FactorCache(), np.arange(design.shape[1]))
-            design.__dict__["_factors"] = found
+            found = _FACTORS[design] = cls(FactorCache(), np.arange(design.shape[1]))
         return found
 
     def take(self, some: Index) -> NamedFactors:
@@ -449,10 +449,13 @@ class NamedFactors:
         return NamedFactors(self.cache, self.columns[some])
 
 
+_FACTORS: WeakKeyDictionary[Design, NamedFactors] = WeakKeyDictionary()
+
+
 def share_factors(design: Design, narrow: Design, features: Index) -> None:
     """Let `narrow`, the `features` of `design` (some rows of them), share its factors."""
     if narrow is not design:
-        narrow.__dict__["_factors"] = NamedFactors.of(design).take(features)
+        _FACTORS[narrow] = NamedFactors.of(design).take(features)
 
 
 @dataclass(frozen=True)

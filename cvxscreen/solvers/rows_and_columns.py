@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -260,9 +261,12 @@ def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
     )
 
 
+_DECIDING_GAPS: WeakKeyDictionary[Point, tuple[Array, Array]] = WeakKeyDictionary()
+
+
 def deciding_gaps(point: Point) -> tuple[Array, Array]:
     """The gap at which a proof should decide each term and each feature; kept. See `left_after`."""
-    found: tuple[Array, Array] | None = point.__dict__.get("_deciding_gaps")
+    found = _DECIDING_GAPS.get(point)
     if found is None:
         problem = point.problem
         penalty: L1 = problem.penalty  # type: ignore[assignment]
@@ -270,7 +274,7 @@ def deciding_gaps(point: Point) -> tuple[Array, Array]:
         with np.errstate(divide="ignore", invalid="ignore"):
             rows = (problem.losses.kink_distance(point.margins) / problem.norms) ** 2
             found = rows, (slack / problem.column_norms) ** 2
-        point.__dict__["_deciding_gaps"] = found
+        _DECIDING_GAPS[point] = found
     return found
 
 
