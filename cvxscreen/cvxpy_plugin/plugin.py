@@ -191,9 +191,6 @@ def plain_after_failure(
     named = not (request.builtin or request.solver is None)
     first = chosen_solver(None, request.options)
     only = problem.is_lp()  # for which Clarabel is CVXPY's choice as well
-    if screened is not None:  # CVXPY compiles some atoms by the values that variables have
-        for variable in problem.variables():
-            variable.save_value(None)
     solvers = [None] if named or first is None else [first] if only else [first, None]
     return best_plain(problem, request, reason, screened, solvers)
 
@@ -215,6 +212,9 @@ def best_plain(
     answers = [] if before is None else [before]
     failures: list[cp.error.SolverError] = []
     for solver in solvers:
+        if answers:  # CVXPY compiles some atoms by the values that variables have, or fails to
+            for variable in problem.variables():
+                variable.save_value(None)
         try:
             value = plain(problem, request, reason, solver)
         except cp.error.SolverError as error:

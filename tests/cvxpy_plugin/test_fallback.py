@@ -124,6 +124,20 @@ def test_where_cvxpys_choice_stops_early_another_solver_is_asked(
     assert named.status == plain.status
 
 
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_another_solver_does_not_meet_the_values_that_the_first_has_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CVXPY cannot compile ``sum_largest`` of a fractional number of values that are known."""
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    problem = stops_early()
+    [w] = (v for v in problem.variables() if v.shape)
+    objective = cp.Minimize(problem.objective.expr + cp.sum_largest(w, 1.5))
+    problem = cp.Problem(objective, problem.constraints)
+    problem.solve(method="screen")
+    assert problem.status == cp.OPTIMAL
+
+
 def test_where_cvxpys_choice_fails_another_solver_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
