@@ -46,11 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Importing the tests makes much that lives and nothing that dies: no search for it there."""
+    """Importing the tests makes much that lives and nothing that dies: no search for it there.
+
+    Nor later, in what the imports have left behind.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.freeze()
         gc.enable()
 
 

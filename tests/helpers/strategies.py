@@ -1,7 +1,10 @@
 """Problems crossed by table, points near and far, and reference optima; nothing here is a test.
 
 `CASES` crosses every loss with and without intercept, five kinds of data, four ways of storing them
-and weights. `reference` gives the optimum of a case: exact where the pieces could be identified
+and weights; it is cut into eight arrays (`array`) that hold every pair of levels each, so that a
+dear test takes one or some of them and leaves the others to ``--long`` (`ONE_ARRAY`).
+
+`reference` gives the optimum of a case: exact where the pieces could be identified
 (`exact.optimum`), otherwise the built-in solver's with a bound on its distance from the optimum.
 """
 
@@ -14,6 +17,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 from exact import Exact, Optimum, exact, optimum
 from hypothesis import strategies as st
@@ -67,6 +71,25 @@ def crossed(seeds: int = 1, **sizes: Any) -> tuple[Case, ...]:
 
 
 CASES = crossed()
+
+
+def array(case: Case) -> int:
+    """Which of eight orthogonal arrays of 40 cells a case is in.
+
+    Each holds every loss with every kind of data once, and every data with every storage, with and
+    without intercept, once; hence each pair of levels of any two factors, weights among them. The
+    even ones together hold for every loss each kind of data in each storage once.
+    """
+    loss, data = LOSSES.index(case.loss), DATA.index(case.data)
+    offset = (STORAGE.index(case.storage) - loss - data) % len(STORAGE)
+    return 2 * offset + (case.intercept + loss // 4 + data + offset // 2) % 2
+
+
+ONE_ARRAY = tuple(
+    pytest.param(case, id=str(case), marks=[pytest.mark.long] if array(case) else [])
+    for case in CASES
+)
+"""All cells for ``parametrize``: one array in every run, the other seven with ``--long``."""
 
 
 def features(case: Case, rng: np.random.Generator) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations, product
 
 import clarabel
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from exact import Exact, exact, solve
-from strategies import CASES, Case, build, crossed, reference, solved
+from strategies import CASES, LOSSES, Case, array, build, crossed, reference, solved
 
 from cvxscreen.core.problem import Problem
 
@@ -85,6 +86,20 @@ def test_the_table_crosses_everything() -> None:
     assert sum(case.weighted for case in CASES) == len(CASES) // 2
     by_loss = {(case.loss, case.intercept, case.weighted) for case in CASES}
     assert len(by_loss) == 8 * 2 * 2
+
+
+def test_the_arrays_of_the_table_hold_every_pair_of_levels() -> None:
+    """Each of the eight; for one loss also the four even ones, and the four odd ones, together."""
+    factors = ("intercept", "data", "storage", "weighted")
+    held = [(("loss", *factors), [case for case in CASES if array(case) == number])
+            for number in range(8)]
+    held += [(factors, [case for case in CASES if case.loss == loss and array(case) % 2 == half])
+             for loss in LOSSES for half in (0, 1)]
+    for names, cases in held:
+        for pair in combinations(names, 2):
+            first, second = ({getattr(case, name) for case in CASES} for name in pair)
+            found = {tuple(getattr(case, name) for name in pair) for case in cases}
+            assert found == set(product(first, second)), pair
 
 
 def test_the_data_are_what_their_names_say() -> None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from strategies import LOSSES, Case, Reference, crossed, points, reference, solved
+from strategies import CASES, LOSSES, Case, Reference, array, crossed, points, reference, solved
 
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE
 from cvxscreen.core.duality import Point, reference_point
@@ -24,6 +24,9 @@ from cvxscreen.screening.reduction import Verdict, judge
 
 DECISIONS, DECISIONS_LONG = 10_000, 1_000_000
 """At least so many for each loss, and for all of them at length."""
+
+CELLS = crossed(n=48)
+"""As large as a half of them needs for so many."""
 
 PARTS = 4
 SCALES = tuple(10.0**power for power in range(-6, 7, 2))
@@ -100,11 +103,16 @@ def report(decided: Counter[str], mistaken: Counter[str]) -> None:
     sys.stdout.write(f"all: {decided.total()} decisions checked, {mistaken.total()} wrong\n")
 
 
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_no_wrong_decision(loss: str) -> None:
-    """Intercept or not, five kinds of data, four storages, weights: none wrong for any loss."""
-    cases = [case for case in crossed() if case.loss == loss]
-    seed = LOSSES.index(loss)
+def test_no_wrong_decision(loss: str, half: int) -> None:
+    """Intercept or not, five kinds of data, four storages, weights: none wrong for any loss.
+
+    Each half of the cells has every kind of data in every storage, and all pairs of levels; the
+    second is for ``--long``.
+    """
+    cases = [case for case in CELLS if case.loss == loss and array(case) % 2 == half]
+    seed = LOSSES.index(loss) + len(LOSSES) * half
     here, there = sweep(cases, 4, seed), path_sweep(cases, 1, seed)
     decided, mistaken = here[0] + there[0], here[1] + there[1]
     report(decided, mistaken)
@@ -140,7 +148,7 @@ def test_screening_is_nearly_complete_near_the_optimum() -> None:
     """
     shares: dict[bool, list[float]] = {False: [], True: []}
     rng = np.random.default_rng(3)
-    for case in (case for case in crossed() if case.data != "integer"):
+    for case in (case for case in CASES if case.data != "integer"):
         ref = reference(case)
         x = ref.x * (1 + 1e-6 * rng.standard_normal(ref.problem.d))
         point = reference_point(ref.problem, x, ref.theta)
