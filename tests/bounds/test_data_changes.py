@@ -152,6 +152,12 @@ def pinned(scale: float = 1.0):
     return problem, x, theta
 
 
+def stiff(problem):
+    """`pinned` with the pin at the end of its box, so that no slope at a kink has room."""
+    ends = np.append(np.ones(4), 2.0)
+    return replace(problem, losses=replace(problem.losses, lo=-ends, hi=ends))
+
+
 def test_attained_beside_an_intercept() -> None:
     """Without the term its margin is 0: an end of the interval, the mix of kinks being the pin."""
     problem, x, theta = pinned()
@@ -231,6 +237,7 @@ def test_the_distance_without_a_term_is_attained_beside_an_intercept() -> None:
         assert bound[i] == pytest.approx(distance, abs=1e-5)
         assert 0.99 * bound[i] < distance
     assert bound[4] == np.inf  # no other term can hold the intercept
+    assert left_out_distances(reference_point(stiff(problem), x, theta))[1] == np.inf
 
 
 @pytest.mark.parametrize("storage", ["dense64", "csr64"])
@@ -293,9 +300,7 @@ def test_nothing_is_known_without_the_term_that_holds_the_intercept() -> None:
     point = reference_point(problem, x, theta)
     low, high = left_out_margins(point)
     assert high[4] == np.inf or low[4] == -np.inf
-    ends = np.append(np.ones(4), 2.0)  # the pin is at the end of its box
-    stiff = replace(problem, losses=replace(problem.losses, lo=-ends, hi=ends))
-    low, high = left_out_margins(reference_point(stiff, x, theta))
+    low, high = left_out_margins(reference_point(stiff(problem), x, theta))
     assert high[1] == np.inf
     assert (low[[0, 2, 3]] > -1e-6).all()  # these need its other side
 
