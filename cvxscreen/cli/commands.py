@@ -42,7 +42,8 @@ from cvxscreen.api import solve
 from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
-from cvxscreen.data_changes.row_refits import PATHS, RowRefits
+from cvxscreen.data_changes.refits import left_out_of
+from cvxscreen.data_changes.row_refits import PATHS, row_solvers
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
@@ -898,7 +899,7 @@ def _many_weightings() -> None:
         X, y = heavy_tailed_regression(300, 3)
         fitted = solve(regression(X, y, intercept=intercept))
         Replicates(fitted, 1e-6).solve(counts(0, 0, len(y)))
-        RowRefits(fitted, 1e-6).margins(np.arange(8))
+        left_out_of(row_solvers(fitted, 1e-6), np.arange(8))
 
 
 JOBS: dict[str, Callable[[], None]] = {

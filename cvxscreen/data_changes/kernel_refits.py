@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen.certificates.many import LeftOutOfGram
+from cvxscreen.certificates.many import LeftOutOfGram, LeftOutProofs
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.solvers.box_qp import BoxQp
@@ -45,7 +45,7 @@ SHARE = 0.1
 
 
 def suits(problem: Problem) -> bool:
-    """Whether `KernelRefits` takes `problem`: a kernel, a point for each term, no intercept."""
+    """Whether `Programs` take `problem`: a kernel, a point for each term, no intercept."""
     design = problem.design
     return (
         isinstance(design, Gram) and not design.intercept and not problem.linear.any()
@@ -53,8 +53,8 @@ def suits(problem: Problem) -> bool:
     )
 
 
-class KernelRefits:
-    """Optima of one kernel problem without single terms.
+class Programs:
+    """Refits of a kernel problem without single terms by small quadratic programs; a `Solver`.
 
     Parameters
     ----------
@@ -63,6 +63,8 @@ class KernelRefits:
     tol : float
         Relative gap of each answer.
     """
+
+    rounds = ROUNDS
 
     def __init__(self, solution: Solution, tol: float) -> None:
         problem, theta = solution.problem, solution.theta
@@ -79,33 +81,13 @@ class KernelRefits:
         span = np.minimum(losses.hi - losses.lo, 2.0 * float(np.abs(theta).max(initial=0.0)))
         self.eps = SHARE * tol * abs(solution.value) / max(float(span[self.near].sum()), 1e-300)
 
-    def margins(self, index: Index) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """The margin of each term of `index` at the optimum without it.
-
-        Returns
-        -------
-        margins, error : arrays, shape (K,)
-            The optimum's is within `error`, proven.
-        ok : mask, shape (K,)
-            Which answers are certified to the tolerance.
-        """
-        K = len(index)
-        margins, error, ok = np.zeros(K), np.full(K, np.inf), np.zeros(K, dtype=bool)
-        waiting, near = np.arange(K), self.near
-        for _ in range(ROUNDS):
-            rows = np.union1d(near, index[waiting])
-            if len(rows) > MOST:
-                break
-            gram = self.proofs.gram(rows, rows)
-            slopes = self._answers(gram, rows, index[waiting])
-            proof = self.proofs.certify(index[waiting], rows, slopes)
-            margins[waiting], error[waiting] = proof.margins, proof.error
-            ok[waiting] = proof.ok
-            near = np.union1d(near, proof.moved)
-            waiting = waiting[~proof.ok]
-            if not len(waiting) or not len(proof.moved):
-                break
-        return margins, error, ok
+    def without(self, index: Index, near: Index) -> LeftOutProofs | None:
+        """See `Solver`; None where too many terms are near."""
+        rows = np.union1d(near, index)
+        if len(rows) > MOST:
+            return None
+        slopes = self._answers(self.proofs.gram(rows, rows), rows, index)
+        return self.proofs.certify(index, rows, slopes)
 
     def _answers(self, gram: Array, rows: Index, index: Index) -> Array:
         """The best slopes at `rows` without each term of `index`, all other terms keeping theirs.

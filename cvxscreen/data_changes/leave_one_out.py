@@ -78,7 +78,8 @@ def leave_one_out(
         Relative gap of the refits; where that leaves a term undecided, it is refitted once more to
         a ten-thousandth of it.
     mode : {"certified", "safe"}
-        Of the refits.
+        Of the refits that are made alone; those made in blocks, as of rows with few features and of
+        kernels, are certified on all of the data in either mode.
     n_jobs : int
         Threads for the refits, as in joblib.
     progress : bool

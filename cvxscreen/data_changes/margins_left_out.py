@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.limits import Limits, Progress
-from cvxscreen._support.rounding import gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import flag, whole
 from cvxscreen.api import solve
@@ -28,11 +27,7 @@ from cvxscreen.bounds.data_changes import (
 )
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import Piece
-from cvxscreen.data_changes.bootstrap import in_order, mapped, together, waiting
-from cvxscreen.data_changes.kernel_refits import KernelRefits, suits
-from cvxscreen.data_changes.reweight import refit as refit_from
-from cvxscreen.data_changes.reweight import taken, weighted
-from cvxscreen.data_changes.row_refits import PATHS, RowRefits, in_blocks
+from cvxscreen.data_changes.refits import margins_at_the_optimum, refits_of_groups, refits_of_terms
 from cvxscreen.plots.records import left_out
 from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.solution import Solution
@@ -56,10 +51,6 @@ ARRAYS = ("low", "high", "value", "unchanged", "refitted", "decided")
 
 EXACT = 1e-9
 """Relative gap of a solution about the centre: what one pass decides narrows with its root."""
-
-BALL = 1e-8
-"""Relative gap of refits in blocks, where the tolerance is not smaller still: Newton's last steps
-cost little, and the interval narrows with the root."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -201,18 +192,18 @@ class LeftOutMargins:
         solution = _about_the_centre(solution, mode)
         point = solution.point()
         f = solution.problem.losses
-        low, high = _at_the_optimum(solution)
+        low, high = margins_at_the_optimum(solution)
         # The same ball says where the margins are and which terms are on their zero piece.
         known = solution.bounds == (midpoint_ball,)
         within = f.piece_within(low, high) == Piece.ZERO if known else solution.screening.zero
         unchanged = within | solution.earlier.zero | ((f.lo == 0.0) & (f.hi == 0.0))
-        refits, bounds = partial(_refits, solution, mode=mode, n_jobs=n_jobs), left_out_margins
-        known = takes_left_out(point)
+        refits = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
+        bounds, known = left_out_margins, takes_left_out(point)
         if labels is not None:
             order, ends = np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))
             groups = np.split(order, ends[:-1])
             unchanged = ~np.isin(labels, labels[~unchanged])
-            refits = partial(_refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
+            refits = partial(refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
             bounds = partial(left_out_groups, groups=groups)
             known = takes_groups(point)
         below, above = bounds(point) if known else (np.full_like(low, -np.inf), np.inf)
@@ -275,8 +266,10 @@ def refit_undecided(
                         continue
                     if limits.spent():
                         return finer
+                    counts = np.zeros(len(part.low), dtype=bool)
+                    counts[index] = not finer
                     for done in part.refit(index, gap):
-                        bar.step(count=0 if finer else int(np.isin(done, index).sum()))
+                        bar.step(count=int(np.count_nonzero(counts[done])))
                         if limits.spent():
                             break
                     if not part.refitted[index].all():
@@ -326,94 +319,3 @@ def _about_the_centre(solution: Solution, mode: str) -> Solution:
         return solution
     found = solve(centred.near, tol=min(solution.certificate.tolerance, EXACT), mode=mode)
     return found if found.certificate.ok else solution
-
-
-def _at_the_optimum(solution: Solution) -> tuple[Array, Array]:
-    """Intervals of all margins at the optimum of all terms: those of the midpoint ball."""
-    return midpoint_ball(solution.problem, solution.point()).intervals()
-
-
-KERNEL_BLOCK, ROW_BLOCK = 32, 512
-"""Refits that are made together: of a kernel each looks at the terms of all of a block; of rows it
-is what a block costs beside its refits that is shared."""
-
-
-def _refits(
-    solution: Solution, terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int
-) -> Iterator[Array]:
-    """The refits without each of `terms`, as they are finished, some at a time.
-
-    Arrays of shape (K, 4): the position of a term, the interval of its left-out margin, its value.
-    Terms that move the optimum about as far are taken together: all of a block look at the terms
-    that any of its answers may have moved.
-    """
-    problem, gap = solution.problem, min(tol, BALL)
-    kernel = suits(problem)
-    size = KERNEL_BLOCK if kernel else ROW_BLOCK
-    solver = cache(lambda: KernelRefits(solution, gap) if kernel else RowRefits(solution, gap))
-    terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
-
-    def one(k: int) -> Array:
-        return _refitted(solution, terms[k:k + 1], tol, mode)
-
-    def block(start: int) -> Array:
-        return several(terms[start:start + size])
-
-    def several(index: NDArray[np.intp]) -> Array:
-        margins, error, ok = solver().margins(index)
-        found = np.column_stack((index.astype(float), *outward(margins, error), margins))
-        left = np.flatnonzero(~ok)
-        waits = len(left) > 1 and not together(problem)  # asking may compile
-        for done, k in enumerate(left, 1):
-            # The first may load what it needs; the second tells what the others would cost.
-            with waiting().rent(len(left) - done if done > 1 else 0):
-                found[k] = _refitted(solution, index[k:k + 1], tol, mode)
-            if waits and together(problem):
-                found[left[done:]] = several(index[left[done:]])
-                break
-        return found
-
-    blocks = mode == "certified" and problem.side is None and problem.penalty is None
-    if blocks and kernel:
-        yield from mapped(block, range(0, len(terms), size), n_jobs)
-        return
-    yield from in_order(
-        problem, len(terms), one, block if blocks else None, n_jobs, size=size,
-        own=(in_blocks, PATHS),
-    )
-
-
-def _refits_of_groups(
-    solution: Solution, groups: list[NDArray[np.intp]], labels: NDArray[np.intp],
-    terms: NDArray[np.intp], tol: float, mode: str, n_jobs: int,
-) -> Iterator[Array]:
-    """As `_refits`, without the whole group of each of `terms`, one group after another."""
-    def one(group: int) -> Array:
-        return _refitted(solution, groups[group], tol, mode)
-
-    yield from mapped(one, np.unique(labels[terms]), n_jobs)
-
-
-def _refitted(solution: Solution, terms: NDArray[np.intp], tol: float, mode: str) -> Array:
-    """As `_refits`, of `terms` at the optimum without all of them, solved for.
-
-    They stay as rows without a loss, so that their margins are bounded with the others; those of a
-    metric leave, and the optimum is within ``sqrt(2 gap)`` of the answer, in the norm of M.
-    """
-    problem, others = solution.problem, np.ones(solution.problem.n)
-    others[terms] = 0.0
-    if problem.penalty is None or problem.penalty.name == "L1":
-        found = refit_from(
-            solution, weighted(problem, others), others * solution.theta, tol, mode
-        )
-        below, above = (end[terms] for end in _at_the_optimum(found))
-        value = found.point().margins[terms]
-    else:
-        rest, rows = np.flatnonzero(others), problem.design.take_rows(terms)
-        found = refit_from(solution, taken(problem, rest), solution.theta[rest], tol, mode)
-        value = rows.forward(found.x)
-        reach = np.sqrt(2.0 * up(found.certificate.gap)) * problem.norms[terms]
-        reach = up(1.0, 16) * reach * (1.0 + gamma(problem.d + 8))
-        error = rows.forward_error(found.x, problem.sizes[terms])
-        below, above = outward(value, reach + up(1.0) * error)
-    return np.column_stack((terms.astype(float), below, above, value))

@@ -22,7 +22,6 @@ coordinates than terms at a kink, losses with parabolas and an intercept need no
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,7 +31,13 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.many import Around, LeftOut, certify_weightings, stays_around
+from cvxscreen.certificates.many import (
+    Around,
+    LeftOut,
+    LeftOutProofs,
+    certify_weightings,
+    stays_around,
+)
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
@@ -77,26 +82,26 @@ SETTLES = 3
 EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
 
-AT_ONCE = 2**20
-"""Numbers of the paths that are followed together, 8 MB. With half of them the calls of numpy take
-a tenth more of all; with twice as many nothing is gained."""
+AT_ONCE, FEW, MANY = 2**20, 16, 512
+"""Numbers of the paths that are followed together, 8 MB, and how many these are at least and at
+most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
+gained."""
 
 # Rows of the tables of `Start` and `Paths`.
-KNOT, LEVEL, ORIGIN, CURVE = 0, 6, 9, 11
+KNOT, LEVEL, CURVE = 0, 6, 9
 T, BELOW, ABOVE, THETA = range(4)
 LEAST, MOST = range(2)
 STEP, CHANGE, PULL, AT = range(4)
-SLOT, BEND, LEFT = range(3)
+SLOT, BEND = range(2)
 
 
 def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
-    """The pieces of losses from the lowest slope to the highest, shape (12, m).
+    """The pieces of losses from the lowest slope to the highest, shape (10, m).
 
     Pieces 0, 2 and 4 are lines, 1 and 3 parabolas, or kinks where ``q = 0``. From `KNOT` on stand
     the margins between which piece c is, rows c and c + 1; from `LEVEL` on the slopes of the lines;
-    from `ORIGIN` on the margins at which the parabolas, or the kinks, have slope 0; last q. There
-    are five pieces where slopes on either side of 0 have a kink of the conjugate between them, the
-    mask; else three.
+    last q. There are five pieces where slopes on either side of 0 have a kink of the conjugate
+    between them, the mask; else three.
     """
     five = (f.e > 0.0) & (f.lo < 0.0) & (f.hi > 0.0)
     first, second = f.b + np.where(f.lo < 0.0, -f.e, f.e), f.b + f.e
@@ -107,7 +112,7 @@ def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
         -never, np.where(some, first + low, never),
         np.where(some, first + np.where(five, 0.0, high), never), np.where(five, second, never),
         np.where(five, second + high, never), never,
-        f.lo, np.where(five, 0.0, f.hi), f.hi, first, second, f.q,
+        f.lo, np.where(five, 0.0, f.hi), f.hi, f.q,
     ])
     return table, five
 
@@ -120,7 +125,7 @@ class Start(NamedTuple):
     A : array, shape (d, m)
         Their rows as columns.
     losses : LossTerms
-    table : array, shape (12, m)
+    table : array, shape (10, m)
         See `tabled`.
     now : array, shape (4, m)
         Their margins, those at which they leave their piece (infinite at a kink), and theta.
@@ -131,9 +136,7 @@ class Start(NamedTuple):
         The slopes at which they leave it, infinite where there is none.
     inverse : array, shape (D, D)
         Of the module's matrix; rows and columns of 0 where there is no term.
-    x, theta : array, shape (d,) and (m,)
-    pull, form : array, shape (d,) and (d, d)
-        The gradient of all but these terms is ``pull + form x``.
+    x : array, shape (d,)
     """
 
     A: Array
@@ -145,8 +148,6 @@ class Start(NamedTuple):
     ends: Array
     inverse: Array
     x: Array
-    pull: Array
-    form: Array
 
     @classmethod
     def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> Start:
@@ -167,13 +168,7 @@ class Start(NamedTuple):
         ends[:, :E] = table[LEVEL + half, edges], table[LEVEL + half + 1, edges]
         inverse = np.zeros((2 * d, 2 * d))
         inverse[:d + E, :d + E] = at.inverse
-        bend = around.bend - around.bends[around.place[near][around.place[near] >= 0]].sum(axis=0)
-        form = np.diag(problem.quadratic.diagonal)
-        pull = around.total[:d] - A @ theta
-        if len(bend):
-            far = around.square(bend[None])[0]
-            form, pull = form + far, pull - far @ at.x
-        return cls(A, f, table, now, piece, slots, ends, inverse, at.x, pull, form)
+        return cls(A, f, table, now, piece, slots, ends, inverse, at.x)
 
 
 class Paths(NamedTuple):
@@ -188,9 +183,9 @@ class Paths(NamedTuple):
     lines : array, shape (K, 4, D)
         How x and the slopes at a kink change; the last change of the inverse; the row of the term
         that is left out, times its slope; x and the slopes at a kink.
-    begin : array, shape (K, 3)
+    begin : array, shape (K, 2)
         Of the term that is left out the slot, or -1, and q: 0 at a kink, -1 where it is not in the
-        matrix; and the share of its slope that is there yet.
+        matrix.
     """
 
     now: Array
@@ -285,7 +280,6 @@ def follow(A: Any, table: Any, paths: Any, room: Any) -> None:
                 slots[p], at[d + p] = i, paths.now[k, THETA, i]
                 ends[0, p], ends[1, p] = table[LEVEL + c // 2, i], table[LEVEL + c // 2 + 1, i]
                 below[i], above[i] = -np.inf, np.inf
-        paths.begin[k, LEFT] = left
 
 
 def ends_of_paths(
@@ -297,16 +291,15 @@ def ends_of_paths(
     near, -1 where they are not there, `slopes` their slopes, and `rates` how fast these grow with
     the margin.
     """
-    (d, m), D, K = start.A.shape, len(start.inverse), len(rows)
-    X, theta = np.empty((K, d)), np.empty((K, m))
-    count = max(AT_ONCE // (D * D + 5 * m), 1)
-    room = np.empty((2, m))
-    for first in range(0, K, count):
-        some = slice(first, first + count)
-        part = start, rows[some], own[some], slopes[some], rates[some]
-        paths = _begun(*part)
-        follow(start.A, start.table, paths, room)
-        X[some], theta[some] = _settled(paths, *part)
+    paths = _begun(start, rows, own, slopes, rates)
+    follow(start.A, start.table, paths, np.empty((2, start.A.shape[1])))
+    X, theta = paths.lines[:, AT, :rows.shape[1]], paths.now[:, THETA]
+    k, slot = np.nonzero(paths.slots >= 0)
+    theta[k, paths.slots[k, slot]] = paths.lines[k, AT, rows.shape[1] + slot]
+    bent, here = np.flatnonzero(start.losses.q > 0.0), np.flatnonzero(own >= 0)
+    if len(bent):
+        theta[:, bent] = start.losses.take(bent).slope(X @ start.A[:, bent])
+    theta[here, own[here]] = 0.0
     return X, theta
 
 
@@ -317,7 +310,7 @@ def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -
     now, piece, slots, ends, inverse = (  # in the order of C, as compiled
         np.broadcast_to(part, (K, *part.shape)).copy() for part in same
     )
-    begin, lines = np.ones((K, 3)), np.zeros((K, 4, D))
+    begin, lines = np.ones((K, 2)), np.zeros((K, 4, D))
     here = np.flatnonzero(own >= 0)
     with np.errstate(divide="ignore"):
         begin[:, SLOT], begin[:, BEND] = -1.0, np.where(rates > 0.0, 1.0 / rates, -1.0)
@@ -333,35 +326,6 @@ def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -
     return Paths(now, piece, slots, ends, inverse, rows.copy(), lines, begin)
 
 
-def _settled(
-    paths: Paths, start: Start, rows: Array, own: Index, slopes: Array, rates: Array
-) -> tuple[Array, Array]:
-    """Where paths have led, after a Newton step on the last pieces for what rounding has left."""
-    d, f = rows.shape[1], start.losses
-    X, theta = paths.lines[:, AT, :d], paths.now[:, THETA]
-    which, slot = np.nonzero(paths.slots >= 0)
-    edges, bent = paths.slots[which, slot], np.flatnonzero(f.q > 0.0)
-    here = np.flatnonzero(own >= 0)
-    curved, t = f.take(bent), X @ start.A
-    theta[which, edges] = paths.lines[which, AT, d + slot]
-    theta[:, bent] = curved.slope(t[:, bent])
-    theta[here, own[here]] = 0.0
-    gone = np.where(own >= 0, 0.0, slopes + rates * np.einsum("kj,kj->k", rows, X - start.x))
-    right = np.zeros(paths.lines[:, AT].shape)
-    right[:, :d] = gone[:, None] * rows - start.pull - X @ start.form - theta @ start.A.T
-    kinks = start.table[ORIGIN + paths.piece[which, edges] // 2, edges]
-    right[which, d + slot] = kinks - t[which, edges]
-    right[paths.begin[:, LEFT] > 0.0] = 0.0
-    step = np.matmul(paths.inverse, right[:, :, None])[:, :, 0]
-    X = X + step[:, :d]
-    moved = theta[which, edges] + step[which, d + slot]
-    ends = paths.ends[which, :, slot]
-    theta[which, edges] = np.clip(moved, ends[:, LEAST], ends[:, MOST])
-    theta[:, bent] = curved.slope(X @ start.A[:, bent])
-    theta[here, own[here]] = 0.0
-    return X, theta
-
-
 PATHS = CompileClock(3.0)
 """Of `follow`, against any other refits. Measured: 2 to 3 CPU seconds."""
 
@@ -369,6 +333,12 @@ PATHS = CompileClock(3.0)
 def along_paths(problem: Problem) -> bool:
     """Whether refits of `problem` along paths need not wait for a compiler, or waited enough."""
     return (PATHS.due or at_hand(follow)) and compiled_path(problem, "auto", many=True)
+
+
+def at_once(problem: Problem) -> int:
+    """How many refits of `problem` make a block."""
+    d = problem.d
+    return min(max(AT_ONCE // (4 * d * d + 5 * max(NEAR * d, FEWEST)), FEW), MANY)
 
 
 def in_blocks(problem: Problem) -> bool:
@@ -452,95 +422,94 @@ def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool
     return bool(fits[held].all())
 
 
-Found = tuple[Array, Array, NDArray[np.bool_]]
-"""x, the gap, and whether it is small enough, of each answer of a block."""
+class ByWeights:
+    """Refits without single terms by the solver of any weightings; a `Solver`."""
 
-Way = Callable[[LeftOut, Array, Array, "Array | None"], Found]
+    rounds = 1
+
+    def __init__(self, solver: Replicates) -> None:
+        self.solver, self.near = solver, np.zeros(0, dtype=np.intp)
+
+    def without(self, index: Index, near: Index) -> LeftOutProofs | None:
+        """See `Solver`; None while it is not compiled."""
+        problem, shift = self.solver.problem, _shift(self.solver.problem, len(index))
+        if not together(problem):
+            return None
+        with PATHS.rent():
+            X, gap, ok = self.solver.solve(LeftOut(index, problem.n), shift)
+        return _proofs(problem, index, X, gap, ok, shift)
 
 
-class RowRefits:
-    """Optima of one problem of few coordinates without single terms.
-
-    Where the pieces of the solution are not those of the optimum, and for what the paths leave
-    uncertified, refits go through `cvxscreen.data_changes.bootstrap.Replicates`, if that is
-    compiled or has been waited for.
+class AlongPaths:
+    """Refits without single terms along the paths of their slopes; a `Solver`.
 
     Parameters
     ----------
-    solution : Solution
-        Of all terms, of a problem that `in_blocks` takes.
-    tol : float
-        Relative gap of each answer.
+    solver : Replicates
+        Of the solution at `at`.
+    at : Optimum
     """
 
-    def __init__(self, solution: Solution, tol: float) -> None:
-        self.problem, self.tol = solution.problem, tol
-        self.at: Optimum | None = None
-        if along_paths(self.problem):
-            self.at = optimum(solution) or optimum(
-                refit(solution, solution.problem, solution.theta, FINER, "certified")
-            )
-        if self.at is not None:
-            solution = replace(solution, x=self.at.x, theta=self.at.theta)
-        self.others = Replicates(solution, tol)
-        self.around = self.others.around
+    rounds = ROUNDS
+
+    def __init__(self, solver: Replicates, at: Optimum) -> None:
+        self.problem, self.around, self.tol, self.at = solver.problem, solver.around, solver.tol, at
         nth = min(max(NEAR * self.problem.d, FEWEST), self.problem.n - 1)
         self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
-        self.free = bool(self.problem.quadratic.free.any())
+        self.near = np.flatnonzero(~stays_around(self.around, self.least))
+        self.start = Start.of(self.problem, self.around, at, self.near)
 
-    def margins(self, index: Index) -> tuple[Array, Array, NDArray[np.bool_]]:
-        """The margin of each term of `index` at the optimum without it.
-
-        Returns
-        -------
-        margins, error : arrays, shape (K,)
-            The optimum's is within `error`, proven.
-        ok : mask, shape (K,)
-            Which answers are certified to the tolerance.
-        """
-        problem, d, K = self.problem, self.problem.d, len(index)
-        rows, left_out = problem.design.dense(index), LeftOut(index, problem.n)
-        X, shift, ok = np.zeros((K, d)), np.zeros(K), np.zeros(K, dtype=bool)
-        gap = np.full(K, np.inf)
-        ways: list[Way] = [] if self.at is None else [partial(self._paths, self.at)] * ROUNDS
-        for way in (*ways, self._replicates):
-            waiting = np.flatnonzero(~ok)
-            if not len(waiting) or (way == self._replicates and not together(problem)):
-                break
-            away = shift[waiting] if self.free else None
-            found = way(left_out[waiting], rows[waiting], X[waiting], away)
-            X[waiting], gap[waiting], ok[waiting] = found
-            if away is not None:
-                shift[waiting] = away
-        margins = np.einsum("kj,kj->k", rows, X)
-        n_i = problem.norms[index] * (1.0 + gamma(d + 8))
-        error = n_i * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
-        if self.free:
-            error = error + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
-        rounding = up(1.0) * gamma(d + 8) * np.linalg.norm(X, axis=1)
-        return margins, error + rounding * problem.sizes[index], ok & np.isfinite(error)
-
-    def _replicates(
-        self, left_out: LeftOut, rows: Array, X: Array, shift: Array | None
-    ) -> Found:
-        """The optima by the solver of any weightings."""
-        with PATHS.rent():
-            return self.others.solve(left_out, shift)
-
-    def _paths(
-        self, at: Optimum, left_out: LeftOut, rows: Array, X: Array, shift: Array | None
-    ) -> Found:
-        """The optima along the paths, by the terms that are near a kink within the reach of `X`."""
-        problem, around = self.problem, self.around
-        slopes, rates = around.slopes[left_out.index], around.rates[left_out.index]
-        reach = self.least
-        if X.any():  # there are answers
-            reach = max(WIDER * around.distance(X), reach)
-        near = np.flatnonzero(~stays_around(around, reach))
-        m, own = len(near), np.searchsorted(near, left_out.index)
-        own = np.where((own < m) & (near[np.minimum(own, m - 1)] == left_out.index), own, -1)
-        X, theta = ends_of_paths(Start.of(problem, around, at, near), rows, own, slopes, rates)
-        proofs = certify_weightings(
-            problem, around, left_out, X, near, theta, tol=self.tol, shift=shift
+    def without(self, index: Index, near: Index) -> LeftOutProofs:
+        """See `Solver`; what has `moved` is near a kink within the reach of the refuted answers."""
+        problem, around, shift = self.problem, self.around, _shift(self.problem, len(index))
+        start = self.start if near is self.near else Start.of(problem, around, self.at, near)
+        m, own = len(near), np.searchsorted(near, index)
+        own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
+        gone = problem.design.dense(index), own, around.slopes[index], around.rates[index]
+        X, theta = ends_of_paths(start, *gone)
+        found = certify_weightings(
+            problem, around, LeftOut(index, problem.n), X, near, theta, tol=self.tol, shift=shift
         )
-        return X, proofs.gap, proofs.ok
+        proofs = _proofs(problem, index, X, found.gap, found.ok, shift)
+        if proofs.ok.all():
+            return proofs
+        reach = max(WIDER * around.distance(X[~proofs.ok]), self.least)
+        return proofs._replace(moved=np.flatnonzero(~stays_around(around, reach)))
+
+
+def _shift(problem: Problem, count: int) -> Array | None:
+    """Room for how far the unpenalised coordinate of each answer may be off, if there is one."""
+    return np.zeros(count) if problem.quadratic.free.any() else None
+
+
+def _proofs(
+    problem: Problem, index: Index, X: Array, gap: Array, ok: NDArray[np.bool_],
+    shift: Array | None,
+) -> LeftOutProofs:
+    """Where the margins of the terms at `index` are, from answers without them."""
+    d, rows = problem.d, problem.design.dense(index)
+    margins = np.einsum("kj,kj->k", rows, X)
+    n_i = problem.norms[index] * (1.0 + gamma(d + 8))
+    error = n_i * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
+    if shift is not None:
+        error = error + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
+    rounding = up(1.0) * gamma(d + 8) * np.linalg.norm(X, axis=1)
+    error = error + rounding * problem.sizes[index]
+    return LeftOutProofs(margins, error, gap, ok & np.isfinite(error), np.zeros(0, dtype=np.intp))
+
+
+def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
+    """The solvers of refits of rows with few coordinates, to `tol`, one after the other.
+
+    Where the pieces of the solution are not those of the optimum there are no paths; for what these
+    leave uncertified, too, refits go through `cvxscreen.data_changes.bootstrap.Replicates`, if that
+    is compiled or has been waited for.
+    """
+    at: Optimum | None = None
+    if along_paths(solution.problem):
+        finer = partial(refit, solution, solution.problem, solution.theta, FINER, "certified")
+        at = optimum(solution) or optimum(finer())
+    if at is None:
+        return [ByWeights(Replicates(solution, tol))]
+    solver = Replicates(replace(solution, x=at.x, theta=at.theta), tol)
+    return [AlongPaths(solver, at), ByWeights(solver)]

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
 from cvxscreen.data_changes import bootstrap as replicates
-from cvxscreen.data_changes import kernel_refits, margins_left_out, row_refits
+from cvxscreen.data_changes import kernel_refits, refits, row_refits
 from cvxscreen.datasets import two_gaussians
 
 X, y = two_gaussians(60, 3, seed=1)
@@ -67,12 +67,11 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
                    sample_weight=np.linspace(0.5, 2.0, 68))
     solution = solve(problem, tol=1e-9)
     monkeypatch.setattr(kernel_refits, "NEAREST", 2)
-    refits = kernel_refits.KernelRefits(solution, 1e-9)
     index = np.arange(0, 68, 3)
-    margins, error, ok = refits.margins(index)
+    margins, error, ok = refits.left_out_of([kernel_refits.Programs(solution, 1e-9)], index)
     assert ok.all()
     for k in range(len(index)):
-        [alone] = margins_left_out._refitted(
+        [alone] = refits._refitted(
             solution, index[k:k + 1], 1e-11, "certified"
         )
         assert margins[k] - error[k] <= alone[2]
@@ -99,12 +98,12 @@ ROWS = sorted(set(of_rows()) - {"kernel", "elastic net", "csr"})
 def paths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refits of rows by their paths, which nothing else helps."""
     monkeypatch.setattr(row_refits.PATHS, "spent", row_refits.PATHS.price)
-    monkeypatch.setattr(row_refits.RowRefits, "_replicates", nothing)
+    monkeypatch.setattr(row_refits.ByWeights, "without", lambda self, index, near: None)
 
 
-def nothing(self, left_out, rows, X, shift):
-    """Answers that nobody certifies."""
-    return X, np.full(len(X), np.inf), np.zeros(len(X), dtype=bool)
+def left_out(solution: cvxscreen.Solution, index: Any, tol: float = 1e-9) -> Any:
+    """Margins, their error, and which are certified, of rows refitted as a block."""
+    return refits.left_out_of(row_refits.row_solvers(solution, tol), index)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -115,11 +114,11 @@ def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
     """Whatever the loss, and where the solution is not yet on the pieces of the optimum."""
     problem = of_rows()[name]
     solution = solve(problem, tol=tol)
-    margins, error, ok = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    margins, error, ok = left_out(solution, np.arange(60))
     assert ok.all()
     assert error.max() < 1e-3 * (1.0 + np.abs(margins).max())
     for i in range(0, 60, 7):
-        [[_, low, high, value]] = margins_left_out._refitted(
+        [[_, low, high, value]] = refits._refitted(
             solution, np.array([i]), 1e-11, "certified"
         )
         assert margins[i] - error[i] <= high
@@ -170,8 +169,8 @@ def test_once_compiling_is_due_the_others_of_a_block_are_refitted_together(
         alone.append(arguments)
         return refitted(*arguments)
 
-    refitted = margins_left_out._refitted
-    monkeypatch.setattr(margins_left_out, "_refitted", one)
+    refitted = refits._refitted
+    monkeypatch.setattr(refits, "_refitted", one)
     monkeypatch.setattr(row_refits, "optimum", lambda solution: None)
     monkeypatch.setattr(replicates, "at_hand", lambda loop: False)
     monkeypatch.setattr(replicates.TOGETHER, "spent", 0.0)
@@ -200,12 +199,12 @@ def test_paths_that_are_cut_short_are_not_taken_for_optima(
     monkeypatch: pytest.MonkeyPatch, paths_alone: None
 ) -> None:
     solution = solve(of_rows()["absolute"], tol=1e-9)
-    whole = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    whole = left_out(solution, np.arange(60))
     inverse = row_refits.optimum(solution)
     assert inverse is not None
     wrong = inverse._replace(inverse=1.5 * inverse.inverse)
     monkeypatch.setattr(row_refits, "optimum", lambda solution: wrong)
-    margins, error, ok = row_refits.RowRefits(solution, 1e-9).margins(np.arange(60))
+    margins, error, ok = left_out(solution, np.arange(60))
     assert whole[2].all()
     assert not ok.all()
     assert (np.abs(margins - whole[0]) <= error + whole[1]).all()
@@ -230,9 +229,9 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
         return np.tile(start.x, (len(rows), 1)), thetas
 
     solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)
-    true = row_refits.RowRefits(solution, 1e-9).margins(index)[0]
+    true = left_out(solution, index)[0]
     monkeypatch.setattr(row_refits, "ends_of_paths", stays)
-    margins, error, ok = row_refits.RowRefits(solution, 0.5).margins(index)
+    margins, error, ok = left_out(solution, index, 0.5)
     assert ok.all()
     away = np.abs(margins - true)
     assert (away <= error).all()

@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen.cli.commands import main, terminable
-from cvxscreen.data_changes import bootstrap, margins_left_out
+from cvxscreen.data_changes import bootstrap, margins_left_out, refits
 from cvxscreen.errors import NotSaved
 from cvxscreen.paths.path import EpsRun
 from cvxscreen.paths.record import Checkpoint
@@ -141,8 +141,9 @@ def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
     """Leave-one-out: intervals of the terms so far, the others as wide as before any refit."""
     solution = cvxscreen.solve(cvxscreen.svm(X, Y, C=1.0, kernel="rbf"), tol=1e-3)
     bounded = cvxscreen.leave_one_out(solution, refit=False)
-    monkeypatch.setattr(margins_left_out, "KERNEL_BLOCK", 4)
-    monkeypatch.setattr(margins_left_out, "_refits", after(3, margins_left_out._refits))
+    monkeypatch.setattr(refits, "KERNEL_BLOCK", 4)
+    cut = after(3, refits.refits_of_terms)
+    monkeypatch.setattr(margins_left_out, "refits_of_terms", cut)
     found = cvxscreen.leave_one_out(solution)
     assert not found.finished
     assert 0 < found.refitted.sum() <= 3 * 4

@@ -40,6 +40,7 @@ paths = of("data_changes/row_refits.py", "integration/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
 WITHOUT = "integration/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
 margins = of("data_changes/margins_left_out.py", WITHOUT)
+blocks = of("data_changes/refits.py", WITHOUT)
 SCORES = "integration/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
@@ -243,10 +244,10 @@ FAULTS = (
             "low, high, value = target - high, target - low, target - value",
             "low, high, value = target - low, target - high, target - value",
             "an interval of a left-out residual is upside down"),
-    margins("answers of a block in another order than their terms", STALE,
-            "np.column_stack((index.astype(float), *outward(margins, error), margins))",
-            "np.column_stack((np.sort(index).astype(float), *outward(margins, error), margins))",
-            "left-out margins are those of other terms"),
+    blocks("answers of a block in another order than their terms", STALE,
+           "np.column_stack((index.astype(float), *outward(margins, error), margins))",
+           "np.column_stack((np.sort(index).astype(float), *outward(margins, error), margins))",
+           "left-out margins are those of other terms"),
     kernels("a kernel's refits within 0.99 of their reach", SHRUNK,
             "away = self.problem.norms[index] * np.sqrt(gap)",
             "away = 0.99 * self.problem.norms[index] * np.sqrt(gap)",
