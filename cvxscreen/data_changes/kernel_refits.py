@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from cvxscreen.certificates.many import LeftOutOfGram, LeftOutProofs
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.solvers.box_qp import BoxQp
@@ -32,7 +32,10 @@ TURN = 60
 long, the thousands of a start from anywhere three times as long."""
 
 RIDGE = 1e-12
-"""Added to the diagonal of the system where programs begin, relative: points may be there twice."""
+"""Added to the diagonal of the terms inside their box, relative: points may be there twice."""
+
+STEPS = 12
+"""Steps of `faces` at most."""
 
 MOST = 2000
 """Most terms of a program; beyond, and for what is not certified, refits go through `solve`."""
@@ -92,26 +95,70 @@ class Programs:
     def _answers(self, gram: Array, rows: Index, index: Index) -> Array:
         """The best slopes at `rows` without each term of `index`, all other terms keeping theirs.
 
-        Every program begins where the terms inside their box would be if none met its end: one
-        linear system with as many right sides as there are programs.
+        Where the steps of `faces` do not settle, programs are solved from where these end.
         """
-        f, theta = self.problem.losses.take(rows), self.theta[rows]
-        answers, at = np.arange(len(index)), np.searchsorted(rows, index)
-        start = np.tile(theta, (len(index), 1))
-        free = np.flatnonzero(self.inside[rows])
-        if len(free):
-            matrix = gram[np.ix_(free, free)] + np.diag(f.q[free])
-            np.fill_diagonal(matrix, matrix.diagonal() * (1.0 + RIDGE))
-            factor, failed = lapack.dpotrf(matrix, lower=1, clean=0)
-            if not failed:
-                pulled = gram[np.ix_(free, at)] * theta[at]
-                start[:, free] += lapack.dpotrs(factor, pulled, lower=1)[0].T
-        start = np.clip(start, f.lo, f.hi)
-        start[answers, at] = 0.0
-        gradients = f.b - self.proofs.margins[rows] + (start - theta) @ gram
-        for k, own in enumerate(at):
-            lo, hi = f.lo.copy(), f.hi.copy()
-            lo[own] = hi[own] = 0.0
-            program = BoxQp(gram, gradients[k], start[k], lo, hi, f.e, f.q, balanced=False)
+        f, theta, own = self.problem.losses.take(rows), self.theta[rows], rows.searchsorted(index)
+        margins = self.proofs.margins[rows]
+        found, settled = faces(gram, f, theta, margins, self.inside[rows], own)
+        for k in np.flatnonzero(~settled):
+            lo, hi, slopes = f.lo.copy(), f.hi.copy(), found[k]
+            lo[own[k]] = hi[own[k]] = 0.0
+            gradient = f.b - margins + (slopes - theta) @ gram
+            program = BoxQp(gram, gradient, slopes, lo, hi, f.e, f.q, balanced=False)
             program.solve(self.eps, turn=TURN)
-        return start
+        return found
+
+
+def faces(
+    gram: Array, f: LossTerms, theta: Array, margins: Array, inside: NDArray[np.bool_], own: Index
+) -> tuple[Array, NDArray[np.bool_]]:
+    """Slopes at the optimum without each of the terms `own`, and which of the K answers they are.
+
+    Semismooth Newton steps of all programs together: terms are held at an end of their box or free,
+    as a proximal step of each tells, and those that are free are solved for until none changes
+    (Hintermueller, Ito and Kunisch 2003). What is free differs by a few terms from those `inside`
+    their box at `theta`, where the inverse is known: each program is a system of these few.
+    """
+    K, answers, base = len(own), np.arange(len(own)), np.flatnonzero(inside)
+    matrix = gram[np.ix_(base, base)] + np.diag(f.q[base] + RIDGE * gram.diagonal()[base])
+    free, held = np.tile(inside, (K, 1)), np.tile(theta, (K, 1))
+    free[answers, own], held[answers, own] = False, 0.0
+    weight = float(np.median(gram.diagonal()))
+    settled = np.zeros(K, dtype=bool)
+    try:
+        inverse = np.linalg.inv(matrix)
+        for _ in range(STEPS):
+            other = free != inside
+            few = np.flatnonzero(other.any(axis=0))
+            leave, other, set_to = inside[few], other[:, few], (held - theta)[:, few]
+            # Those that become free enter with their row, those that leave with a multiplier.
+            rows = gram[:, few]
+            U = np.where(leave, base[:, None] == few, rows[base])
+            W = np.where(leave | leave[:, None], 0.0, rows[few]) + np.diag(~leave * f.q[few])
+            RU, change = inverse @ U, np.where(free | inside, 0.0, held - theta)
+            ends = f.b + f.e * np.sign(held) + f.q * theta
+            pulls = margins - ends - change @ gram
+            first = pulls[:, base] @ inverse
+            right = np.where(leave, set_to, pulls[:, few]) - first @ U
+            # Each program has its own few of them, put in front.
+            order = np.argsort(~other, axis=1, kind="stable")[:, :other.sum(axis=1).max()]
+            there, eye = np.take_along_axis(other, order, axis=1), np.eye(order.shape[1])
+            systems = (W - U.T @ RU)[order[:, :, None], order[:, None]]
+            systems = np.where(there[:, :, None] & there[:, None], systems, eye)
+            right = np.where(there, np.take_along_axis(right, order, axis=1), 0.0)
+            steps = np.zeros(other.shape)
+            np.put_along_axis(steps, order, np.linalg.solve(systems, right[:, :, None])[..., 0], 1)
+            change[:, base] = first - steps @ RU.T
+            change[:, few] = np.where(other, np.where(leave, set_to, steps), change[:, few])
+            t, at = margins - change @ gram, theta + change
+            slopes = f.proximal_slope(t, at, weight)
+            slopes[answers, own] = 0.0
+            moves = (slopes > f.lo) & (slopes < f.hi) & ((slopes != 0.0) | (f.e == 0.0))
+            moves[answers, own] = False
+            settled = ((moves == free) & (free | (slopes == held))).all(axis=1)
+            free, held = moves, slopes
+            if settled.all():
+                break
+    except np.linalg.LinAlgError:
+        pass
+    return np.ascontiguousarray(held), settled & np.isfinite(held).all(axis=1)

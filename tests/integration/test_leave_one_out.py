@@ -67,9 +67,18 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
                    sample_weight=np.linspace(0.5, 2.0, 68))
     solution = solve(problem, tol=1e-9)
     monkeypatch.setattr(kernel_refits, "NEAREST", 2)
-    index = np.arange(0, 68, 3)
+    index, settled = np.arange(0, 68, 3), []
+
+    def seen(*arguments: Any) -> Any:
+        found = steps(*arguments)
+        settled.extend(found[1])
+        return found
+
+    steps = kernel_refits.faces
+    monkeypatch.setattr(kernel_refits, "faces", seen)
     margins, error, ok = refits.left_out_of([kernel_refits.Programs(solution, 1e-9)], index)
     assert ok.all()
+    assert np.mean(settled) > 0.5  # the others are solved as programs
     for k in range(len(index)):
         [alone] = refits._refitted(
             solution, index[k:k + 1], 1e-11, "certified"
