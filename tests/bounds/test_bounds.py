@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from exact import dot, exact
-from strategies import CASES, LOSSES, Case, Reference, build, points, reference
+from strategies import CASES, HALVES, LOSSES, Case, Reference, array, build, points, reference
 
 from cvxscreen.api import solve
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, midpoint_ball, named
@@ -140,27 +140,28 @@ def inside(ref: Reference, region: Region) -> bool:
 
 
 @cache
-def near_and_far(loss: str) -> list[tuple[Reference, Point]]:
+def near_and_far(loss: str, half: int) -> list[tuple[Reference, Point]]:
     """Points of every kind of data, the same for every bound."""
-    rng = np.random.default_rng(20130617)
-    refs = [reference(case) for case in CASES if case.loss == loss]
+    rng = np.random.default_rng(20130617 + half)
+    refs = [reference(c) for c in CASES if c.loss == loss and array(c) % 2 == half]
     return [(ref, point) for ref in refs for point in points(ref, rng, 2)]
 
 
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_exact_optimum_is_inside(name: str, loss: str) -> None:
+def test_the_exact_optimum_is_inside(name: str, loss: str, half: int) -> None:
     """Containment in rational arithmetic, for points near and far and every kind of data."""
-    for ref, point in near_and_far(loss):
+    for ref, point in near_and_far(loss, half):
         assert inside(ref, BOUNDS[name](ref.problem, point))
 
 
 @cache
-def across(loss: str) -> list[tuple[Reference, Point, Point]]:
+def across(loss: str, half: int) -> list[tuple[Reference, Point, Point]]:
     """References at s C, both directions, approximate with relative gaps 1e-1 to 1e-12."""
-    rng, found = np.random.default_rng(20130617), []
-    for case in (case for case in CASES if case.loss == loss and case.storage == "dense64"):
-        ref = reference(case)
+    rng, found = np.random.default_rng(20130617 + half), []
+    cases = [c for c in CASES if c.loss == loss and array(c) % 2 == half]
+    for ref in (reference(case) for case in cases if case.storage == "dense64"):
         for s in (0.25, 0.9, 1.0, 1.1, 4.0):
             there = ref.problem.with_(C=ref.problem.C * s)
             for blur in 10.0 ** rng.uniform(-6, -0.5, 2):
@@ -171,11 +172,12 @@ def across(loss: str) -> list[tuple[Reference, Point, Point]]:
     return found
 
 
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", PARAMETER_CHANGE)
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_optimum_at_another_C_is_inside(name: str, loss: str) -> None:
+def test_the_optimum_at_another_C_is_inside(name: str, loss: str, half: int) -> None:
     """From primal and dual points, and from dual points alone."""
-    for ref, point, dual_only in across(loss):
+    for ref, point, dual_only in across(loss, half):
         assert inside(ref, BOUNDS[name](ref.problem, point))
         assert inside(ref, BOUNDS[name](ref.problem, dual_only))
 

@@ -62,10 +62,14 @@ def both(make: Callable[[], Any], solver: str, **options: Any) -> tuple[Any, Any
 
 CASES = [(name, solver) for name in LIMITED for solver in STEPS]
 CASES += [(name, solver) for name in CONIC for solver in ("CLARABEL", "SCS")]
+LIMITS = [
+    pytest.param(name, solver, steps, marks=[pytest.mark.long] if (place + turn) % 2 else [])
+    for place, (name, solver) in enumerate(CASES) for turn, steps in enumerate((1, 6))
+]
+"""Each problem by each solver with one of the limits; with the other one ``--long``."""
 
 
-@pytest.mark.parametrize("steps", [1, 6])
-@pytest.mark.parametrize(("name", "solver"), CASES)
+@pytest.mark.parametrize(("name", "solver", "steps"), LIMITS)
 def test_a_limit_of_iterations(name: str, solver: str, steps: int) -> None:
     make = {**LIMITED, **CONIC}[name]
     plain, screened = both(make, solver, **{STEPS[solver]: steps})

@@ -91,6 +91,9 @@ ONE_ARRAY = tuple(
 )
 """All cells for ``parametrize``: one array in every run, the other seven with ``--long``."""
 
+HALVES = (0, pytest.param(1, marks=pytest.mark.long))
+"""``array(case) % 2`` for ``parametrize``: even arrays in every run, odd ones with ``--long``."""
+
 
 def features(case: Case, rng: np.random.Generator) -> np.ndarray:
     """The data matrix of a case, dense float64 (representable in float32 where that is stored)."""

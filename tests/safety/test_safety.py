@@ -13,7 +13,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from strategies import CASES, LOSSES, Case, Reference, array, crossed, points, reference, solved
+from strategies import (
+    CASES,
+    HALVES,
+    LOSSES,
+    Case,
+    Reference,
+    array,
+    crossed,
+    points,
+    reference,
+    solved,
+)
 
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE
 from cvxscreen.core.duality import Point, reference_point
@@ -103,7 +114,7 @@ def report(decided: Counter[str], mistaken: Counter[str]) -> None:
     sys.stdout.write(f"all: {decided.total()} decisions checked, {mistaken.total()} wrong\n")
 
 
-@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_wrong_decision(loss: str, half: int) -> None:
     """Intercept or not, five kinds of data, four storages, weights: none wrong for any loss.
