@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -55,10 +57,19 @@ def make(kind: str, rng: np.random.Generator, C: float = 1.0, **parts: object) -
     return Problem(design, table(kind, n, rng, C), C=C, **given)
 
 
+def newton(problem: Problem, target: float) -> np.ndarray:
+    """The optimum by Newton's method, over dense rows: there it takes a tenth of the time."""
+    rows = problem.design
+    if rows.sparse and rows.matrix.shape[1] <= 10 * D:
+        dense = Rows(rows.matrix.toarray(), rows.scale, rows.extra)
+        problem = replace(problem, design=dense)
+    return Newton()(problem, None, target).x
+
+
 def target_of(problem: Problem, relative: float) -> float:
     """An absolute gap: `relative` times the optimal value, about."""
-    rough = Newton()(problem, None, 1e-5 * problem.primal(np.zeros(problem.d)))
-    return relative * abs(problem.primal(rough.x))
+    rough = newton(problem, 1e-5 * problem.primal(np.zeros(problem.d)))
+    return relative * abs(problem.primal(rough))
 
 
 def solved(
@@ -71,7 +82,6 @@ def solved(
     assert not (alone and "dual_active_set" in found.info)
     proof = certify(problem, found.x, found.theta, tol=1e-9)
     assert proof.ok, proof.reason
-    other = Newton()(problem, None, target)
-    distance = problem.quadratic.norm(found.x - other.x)
+    distance = problem.quadratic.norm(found.x - newton(problem, target))
     assert distance**2 <= 8.0 * target + 1e-20
     return found.x, found.theta
