@@ -136,11 +136,6 @@ class Kernel:
         return isinstance(function, Rbf | Polynomial) and math.prod(function.points.shape) <= SMALL
 
     @property
-    def cached_bytes(self) -> int:
-        """Bytes of the rows in the cache now."""
-        return int((self._owner >= 0).sum()) * 8 * self.size
-
-    @property
     def filled(self) -> bool:
         """Whether every row is in the cache, in order."""
         return self.slots == self.size and bool((self._slot == np.arange(self.size)).all())

@@ -61,12 +61,6 @@ class Table:
 _Reader = Callable[[Path, str | None], Table]
 
 
-def read_data(path: str | Path, target: str | None = None) -> tuple[Any, NDArray[Any]]:
-    """Read features and targets: the `X` and `y` of `read_table`."""
-    found = read_table(path, target)
-    return found.X, found.y
-
-
 def read_table(
     path: str | Path, target: str | None = None, wanted: Sequence[str] | None = None
 ) -> Table:

@@ -3,12 +3,10 @@
 The projection goes through eigenvalues, the prox of the norm through singular values. Between them
 are the weights of the box norm: ``min sum_i s_i^2 / (eta + g_i)`` over ``sum g = h, 0 <= g <= 1``.
 At its optimum ``g_i = clip(s_i / sqrt(t) - eta, 0, 1)`` for one ``t > 0`` (Chen et al. 2013, (78)).
-Two searches for it: by sorting, which is the faster one up to some ten thousand numbers, and the
-linear-time search of the paper's Algorithm 3 with its errors corrected: the names of the two
-critical parameters in (80) are exchanged (``g = 0`` from ``t = s^2 / eta^2`` on, ``g = 1`` up to
-``t = s^2 / (1 + eta)^2``), line 21 updates ``t_max``, line 32 only records the index (its ``t`` is
-not known yet), sums over decided indices are accumulated, and fewer than ``h`` non-zero ``s_i`` are
-no reason to give up: the rest of ``h`` goes to directions that cost nothing.
+One sort finds it, up to some ten thousand numbers sooner than the linear-time search of the paper's
+Algorithm 3, in which the names of the two critical parameters in (80) are exchanged (``g = 0`` from
+``t = s^2 / eta^2`` on, ``g = 1`` up to ``t = s^2 / (1 + eta)^2``). Fewer than ``h`` non-zero
+``s_i`` are no reason to give up: the rest of ``h`` goes to directions that cost nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +19,6 @@ from cvxscreen.errors import InvalidInput
 
 __all__ = [
     "box_norm_weights",
-    "box_norm_weights_linear",
     "capped_simplex",
     "fantope",
     "spectral_box_norm_factor",
@@ -124,63 +121,6 @@ def box_norm_weights(s: ArrayLike, eta: float, h: float) -> Array:
     g = np.zeros(len(s))
     g[used] = np.clip(p * r - eta, 0.0, 1.0)
     return g
-
-
-def box_norm_weights_linear(s: ArrayLike, eta: float, h: float) -> Array:
-    """The weights ``g`` by medians, O(q): Algorithm 3, corrected. Arguments as in the other."""
-    s, easy = _easy(s, eta, h)
-    if easy is not None:
-        return easy
-    used = s > 0
-    p = s[used]
-    zero_from, one_until = (p / eta) ** 2, (p / (1.0 + eta)) ** 2
-    t_min, t_max = 0.0, np.inf
-    ones, middle, middle_sum = 0, 0, 0.0
-    left = np.arange(len(p))
-    exact = None
-
-    def total(t: float) -> float:
-        root = np.sqrt(t)
-        held = ones + (middle_sum / root - eta * middle)
-        return held + float(np.clip(p[left] / root - eta, 0.0, 1.0).sum())
-
-    while len(left) and exact is None:
-        first = _median(zero_from[left])
-        upper = left[zero_from[left] >= first]
-        for t in (first, _median(one_until[upper])):
-            if not t_min < t < t_max:
-                continue
-            value = total(t)
-            if value == h:
-                exact = t
-                break
-            if value > h:
-                t_min = t
-            else:
-                t_max = t
-        at_zero = zero_from[left] <= t_min
-        at_one = ~at_zero & (one_until[left] >= t_max)
-        between = ~at_zero & ~at_one & (one_until[left] <= t_min) & (t_max <= zero_from[left])
-        ones += int(at_one.sum())
-        middle += int(between.sum())
-        middle_sum += float(p[left[between]].sum())
-        left = left[~(at_zero | at_one | between)]
-    if exact is not None:
-        root = np.sqrt(exact)
-    elif middle:
-        root = middle_sum / (h - ones + eta * middle)
-        root = min(max(root, np.sqrt(t_min)), np.sqrt(t_max))
-    else:  # exactly h of them at one
-        root = np.sqrt(t_min) if t_min > 0 else np.sqrt(t_max)
-    g = np.zeros(len(s))
-    g[used] = np.clip(p / root - eta, 0.0, 1.0)
-    return g
-
-
-def _median(values: Array) -> float:
-    """A member in the middle (a mean of two would be no critical parameter)."""
-    middle = (len(values) - 1) // 2
-    return float(np.partition(values, middle)[middle])
 
 
 def _easy(s: ArrayLike, eta: float, h: float) -> tuple[Array, Array | None]:

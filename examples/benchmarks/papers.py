@@ -36,7 +36,7 @@ from sparse_sets import load as load_sparse
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 from cvxscreen.solvers.metric.sequence import iterate_path
 
 HERE = Path(__file__).resolve().parent
@@ -88,7 +88,8 @@ def metric_data(folder: Path | None, name: str, own: bool = False
         X, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     else:
         assert folder is not None
-        X, y = read_data(folder / f"{name}.npz")
+        data = read_table(folder / f"{name}.npz")
+        X, y = data.X, data.y
         X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
     if name == "phishing":
         return X, y

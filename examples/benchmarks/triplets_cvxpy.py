@@ -34,7 +34,7 @@ from sklearn.datasets import load_wine
 
 import cvxscreen
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 
 OPTIONS = {
     "CLARABEL": {"tol_gap_rel": 1e-9, "tol_gap_abs": 1e-9, "tol_feas": 1e-9},
@@ -176,7 +176,8 @@ def main() -> None:
     X, y = load_wine(return_X_y=True)
     compare("wine", standard(X), y, 5, 1e-2, ("CLARABEL", "SCS"))
     if args.data:
-        X, y = read_data(args.data)
+        data = read_table(args.data)
+        X, y = data.X, data.y
         some = np.random.default_rng(0).choice(len(y), 555, replace=False)
         compare("segment", standard(X)[some], y[some], 3, 1e-2, ("CLARABEL", "SCS"))
     if args.large:

@@ -21,7 +21,7 @@ import numba
 import numpy as np
 
 import cvxscreen
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 from cvxscreen.solvers.metric.sequence import iterate_path
 
 FLAGS = {"contract", "reassoc", "nsz"}
@@ -137,7 +137,8 @@ def main() -> None:
     parser.add_argument("--first", type=float, default=1.0)
     parser.add_argument("--paper", type=int, default=60, help="lambdas of the paper's method")
     args = parser.parse_args()
-    X, y = read_data(args.data)
+    data = read_table(args.data)
+    X, y = data.X, data.y
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
     X = X[:, X.std(axis=0) > 0]
     X = (X - X.mean(axis=0)) / X.std(axis=0)

@@ -23,7 +23,7 @@ from sklearn import datasets
 
 import cvxscreen
 from cvxscreen.core.duality import reference_point
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 
 SPHERES = ("gb", "dgb", "cdgb", "rrpb", "midpoint", "pgb")
 
@@ -50,7 +50,8 @@ def main() -> None:
         X, y = getattr(datasets, f"load_{args.data}")(return_X_y=True)
         args.k, args.pca, args.raw, known = KNOWN[args.data]
     else:
-        X, y = read_data(args.data)
+        data = read_table(args.data)
+        X, y = data.X, data.y
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
     X = X[:, X.std(axis=0) > 0]
     if not args.raw:

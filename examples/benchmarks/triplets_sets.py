@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import cvxscreen
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 from cvxscreen.solvers.metric.sequence import ends, iterate_path
 
 SETS = ("segment", "satimage", "phishing", "mnist_t10k", "usps:diagonal", "madelon:diagonal",
@@ -66,7 +66,8 @@ def main() -> None:
           f" {'decided':>8} {'screen s':>9} {'plain s':>8} {'ratio':>6} {'largest gap':>11}")
     for name in args.names:
         stem, _, kind = name.partition(":")
-        X, y = read_data(args.folder / f"{stem}.npz")
+        data = read_table(args.folder / f"{stem}.npz")
+        X, y = data.X, data.y
         X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
         X = X[:, X.std(axis=0) > 0]
         X = (X - X.mean(axis=0)) / X.std(axis=0)

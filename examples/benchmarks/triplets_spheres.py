@@ -24,7 +24,7 @@ from sklearn import datasets
 from triplets_path import GAMMA, margins, pull
 
 import cvxscreen
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 from cvxscreen.screening.ranges import lam_interval
 
 METHODS = ("none", "gb", "pgb", "dgb", "rrpb", "rrpb+pgb")
@@ -156,7 +156,8 @@ def main() -> None:
     if args.data in ("iris", "wine"):
         X, y = getattr(datasets, f"load_{args.data}")(return_X_y=True)
     else:
-        X, y = read_data(args.data)
+        data = read_table(args.data)
+        X, y = data.X, data.y
     X = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=float)
     X = X[:, X.std(axis=0) > 0]
     X = (X - X.mean(axis=0)) / X.std(axis=0)

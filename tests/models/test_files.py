@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from cvxscreen import open_data
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.models.files import Shards, open_svmlight, read_data, two_classes
+from cvxscreen.models.files import Shards, open_svmlight, read_table, two_classes
 from cvxscreen.out_of_core.streams import Local
 
 SMALL = np.array([[1.0, 0.0, 2.5], [0.0, -3.0, 0.0]])
@@ -43,7 +43,8 @@ def test_every_format(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("1,0,2.5,1\n0,-3,0,-1\n")
     (tmp_path / "b.csv").write_text("u,v,w,label\n1,0,2.5,1\n0,-3,0,-1\n")
     for name in ("a.svm", "a.svm.gz", "a.svm.bz2", "a.npz", "b.npz", "a.npy", "a.csv", "b.csv"):
-        matrix, y = read_data(tmp_path / name)
+        data = read_table(tmp_path / name)
+        matrix, y = data.X, data.y
         np.testing.assert_array_equal(dense(matrix), SMALL)
         np.testing.assert_array_equal(y, LABELS)
 
@@ -52,13 +53,14 @@ def test_the_target_column(tmp_path) -> None:
     file = tmp_path / "c.csv"
     file.write_text("label,u,v\n1,5,6\n-1,7,8\n")
     for target in ("label", "0", "-3"):
-        matrix, y = read_data(file, target)
+        data = read_table(file, target)
+        matrix, y = data.X, data.y
         np.testing.assert_array_equal(y, LABELS)
         np.testing.assert_array_equal(matrix, [[5, 6], [7, 8]])
     with pytest.raises(InvalidInput, match=r"--target.*price.*label, u, v"):
-        read_data(file, "price")
+        read_table(file, "price")
     with pytest.raises(InvalidInput, match="3 columns"):
-        read_data(file, "7")
+        read_table(file, "7")
 
 
 BAD = {
@@ -78,7 +80,7 @@ BAD = {
 def test_bad_files_are_refused_by_name(tmp_path, name) -> None:
     (tmp_path / name).write_bytes(BAD[name])
     with pytest.raises(InvalidInput, match="`DATA`"):
-        read_data(tmp_path / name)
+        read_table(tmp_path / name)
 
 
 def test_other_delimiters_and_names_of_classes(tmp_path) -> None:
@@ -86,7 +88,8 @@ def test_other_delimiters_and_names_of_classes(tmp_path) -> None:
     (tmp_path / "b.tsv").write_text("u\tkind\tv\n1\tspam\t2\n3\tham\t4\n")
     (tmp_path / "c.csv").write_text("1,2,spam\n3,4,ham\n")
     for name, target in (("a.csv", None), ("b.tsv", "kind"), ("c.csv", None)):
-        matrix, y = read_data(tmp_path / name, target)
+        data = read_table(tmp_path / name, target)
+        matrix, y = data.X, data.y
         np.testing.assert_array_equal(matrix, [[1, 2], [3, 4]])
         assert list(y) == ["spam", "ham"]
 
@@ -94,12 +97,12 @@ def test_other_delimiters_and_names_of_classes(tmp_path) -> None:
 def test_a_bad_cell_is_named_by_line_and_column(tmp_path) -> None:
     (tmp_path / "a.csv").write_text("u,v,y\n1,2,1\n\n3,NA!,0\n")
     with pytest.raises(InvalidInput, match=r"line 4, column 'v' is 'NA!'"):
-        read_data(tmp_path / "a.csv")
+        read_table(tmp_path / "a.csv")
     (tmp_path / "b.csv").write_text("u,v,y\n1,2,1\n3,0\n")
     with pytest.raises(InvalidInput, match="line 3 has 2 cells, the first line 3"):
-        read_data(tmp_path / "b.csv")
+        read_table(tmp_path / "b.csv")
     with pytest.raises(InvalidInput, match="a folder"):
-        read_data(tmp_path)
+        read_table(tmp_path)
 
 
 def test_two_classes() -> None:
@@ -119,16 +122,16 @@ def test_two_classes() -> None:
 
 def test_missing_files_and_pickles_are_refused(tmp_path) -> None:
     with pytest.raises(InvalidInput, match="not a file"):
-        read_data(tmp_path / "nothing.npz")
+        read_table(tmp_path / "nothing.npz")
     np.savez(tmp_path / "evil.npz", X=np.array([{"a": 1}], dtype=object), y=LABELS)
     with pytest.raises(InvalidInput, match="`DATA`"):
-        read_data(tmp_path / "evil.npz")
+        read_table(tmp_path / "evil.npz")
     np.savez(tmp_path / "no_y.npz", X=SMALL)
     with pytest.raises(InvalidInput, match="no array 'y'"):
-        read_data(tmp_path / "no_y.npz")
+        read_table(tmp_path / "no_y.npz")
     np.savez(tmp_path / "no_x.npz", y=LABELS)
     with pytest.raises(InvalidInput, match="neither"):
-        read_data(tmp_path / "no_x.npz")
+        read_table(tmp_path / "no_x.npz")
 
 
 N, D = 400, 6
@@ -193,7 +196,7 @@ def test_text_is_cut_at_lines(tmp_path: Path, chunk_bytes: int) -> None:
     assert source.shape == (N, D)
     assert np.array_equal(y, Y)
     assert np.array_equal(rows_of(source), X)
-    whole, _ = read_data(place)
+    whole = read_table(place).X
     assert source.shape == whole.shape
 
 

@@ -66,7 +66,7 @@ def test_the_critical_parameters_are_exchanged(rng) -> None:
 def test_a_weight_needs_the_square_root(rng) -> None:
     """Line 32 as printed, ``s / t - eta``, does not give weights that sum to h."""
     s, eta, h = rng.random(8) + 0.2, 0.3, 3
-    g = prox.box_norm_weights_linear(s, eta, h)
+    g = prox.box_norm_weights(s, eta, h)
     inner = np.flatnonzero((g > 0) & (g < 1))
     t = ((s[inner] / (g[inner] + eta)) ** 2)[0]
     np.testing.assert_allclose(s[inner] / np.sqrt(t) - eta, g[inner], atol=1e-12)

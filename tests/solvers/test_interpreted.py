@@ -130,8 +130,8 @@ def test_a_metric(diagonal: bool, listed: bool) -> None:
     (fast, fast_verdict), (slow, slow_verdict) = both(work)
     assert slow.certificate.ok
     assert slow.value == pytest.approx(fast.value, rel=2e-5)
-    clear = (fast_verdict.piece >= 0) & (slow_verdict.piece >= 0)
-    np.testing.assert_array_equal(fast_verdict.piece[clear], slow_verdict.piece[clear])
+    clear = (fast_verdict.codes >= 0) & (slow_verdict.codes >= 0)
+    np.testing.assert_array_equal(fast_verdict.codes[clear], slow_verdict.codes[clear])
 
 
 @pytest.mark.parametrize("loss", ["hinge", "smoothed_hinge", "squared_hinge"])

@@ -116,7 +116,7 @@ def test_blocks_smaller_than_the_problem_reach_the_same_optimum() -> None:
     few = Smo(block=64)(small, None, 1e-9 * scale)
     assert full.status == few.status == "optimal"
     assert p.primal(full.x) == pytest.approx(small.primal(few.x), rel=1e-7)
-    assert small.design.kernel.cached_bytes <= 600 * 8 * 1800
+    assert small.design.kernel._store.nbytes <= 600 * 8 * 1800
     there = p.with_(C=1.3)
     warm = Smo()(there, Start(full.x, 1.3 * full.theta), 1e-8 * scale)
     cold = Smo()(there, None, 1e-8 * scale)

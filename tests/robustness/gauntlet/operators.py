@@ -29,14 +29,11 @@ PROX = [
     Door("prox.fantope", prox.fantope, given(A=np.eye(3), h=1),
          {"A": SQUARE, "h": [Bad("large", 5, ("5", "3")), Bad("nan", np.nan, ("nan",))]},
          ("fantope",), says={"h": "total"}),
-    *[
-        Door(f"prox.{name}", getattr(prox, name), given(s=np.abs(V), eta=0.1, h=1),
-             {"s": [*LIST, Bad("negative", [-1.0], ("non-negative",)),
-                    Bad("nan", [np.nan], ("finite",))], "eta": bad.POSITIVE,
-              "h": [Bad("large", 5, ("5", "3")), Bad("nan", np.nan, ("nan",)), *bad.NO_NUMBER]},
-             (name,))
-        for name in ("box_norm_weights", "box_norm_weights_linear")
-    ],
+    Door("prox.box_norm_weights", prox.box_norm_weights, given(s=np.abs(V), eta=0.1, h=1),
+         {"s": [*LIST, Bad("negative", [-1.0], ("non-negative",)),
+                Bad("nan", [np.nan], ("finite",))], "eta": bad.POSITIVE,
+          "h": [Bad("large", 5, ("5", "3")), Bad("nan", np.nan, ("nan",)), *bad.NO_NUMBER]},
+         ("box_norm_weights",)),
     Door("prox.spectral_box_norm_factor", prox.spectral_box_norm_factor,
          given(U=X, eta=0.1, h=1),
          {"U": RECTANGLE, "eta": bad.POSITIVE, "h": [Bad("large", 13, ("13", "12"))]},

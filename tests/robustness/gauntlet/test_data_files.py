@@ -19,7 +19,7 @@ from gauntlet.files import CSR, GOOD, Hostile, flipped, hostile_npz, npy, npz, p
 import cvxscreen as cs
 from cvxscreen.cli.commands import main
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.files import read_data
+from cvxscreen.models.files import read_table
 
 PACKED = io.BytesIO()
 np.savez_compressed(PACKED, X=X, y=Y)
@@ -88,7 +88,7 @@ def test_a_bad_data_file_is_refused(
     file = tmp_path / name
     file.write_bytes(content)
     with pytest.raises(InvalidInput, match=re.compile(words, re.DOTALL)) as refusal:
-        read_data(file)
+        read_table(file)
     assert name in str(refusal.value)
     assert "allow_pickle" not in str(refusal.value)
     for command in (["path", "--C", "1", "--out", str(tmp_path / "out.npz")], ["verify"],
@@ -109,7 +109,7 @@ def test_a_pickle_never_runs(tmp_path: Path) -> None:
     file.write_bytes(content)
     problem = cs.svm(X, Y)
     doors: list[Callable[[], Any]] = [
-        lambda: read_data(file), lambda: cs.load_path(file),
+        lambda: read_table(file), lambda: cs.load_path(file),
         lambda: cs.path(problem, values=[1.0], checkpoint=file),
     ]
     for door in doors:
@@ -118,7 +118,7 @@ def test_a_pickle_never_runs(tmp_path: Path) -> None:
     raw = tmp_path / "hostile.npy"
     raw.write_bytes(npy(np.array([Hostile(target)], dtype=object), allow_pickle=True))
     with pytest.raises(InvalidInput, match="never loaded"):
-        read_data(raw)
+        read_table(raw)
     assert not target.exists()
     np.load(raw, allow_pickle=True)  # the pickle is one that works
     assert target.read_text() == "it ran"
