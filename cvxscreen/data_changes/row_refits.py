@@ -82,7 +82,7 @@ SETTLES = 3
 EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
 
-AT_ONCE, FEW, MANY = 2**20, 16, 512
+AT_ONCE, FEW, MANY = 2**20, 16, 1024
 """Numbers of the paths that are followed together, 8 MB, and how many these are at least and at
 most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
 gained."""
