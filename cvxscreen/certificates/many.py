@@ -92,8 +92,8 @@ class PackedSlopes:
     def row(self, k: int) -> Array:
         """Dual point k, shape (n,)."""
         codes, out = self.codes[k], np.zeros(self.codes.shape[1])
-        out[codes == LOW] = self.lo[codes == LOW] * self.factors[k]
-        out[codes == HIGH] = self.hi[codes == HIGH] * self.factors[k]
+        np.multiply(self.lo, self.factors[k], out=out, where=codes == LOW)
+        np.multiply(self.hi, self.factors[k], out=out, where=codes == HIGH)
         other = codes == OTHER
         first = int(self.first[k])
         out[other] = self.pool[first:first + int(other.sum())]

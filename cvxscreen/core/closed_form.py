@@ -229,19 +229,26 @@ def without_loss(problem: Problem) -> Array | None:
         return None
     if problem.linear.any():
         return None
-    terms = np.flatnonzero(f.lo < f.hi)
-    b = f.b[terms]
-    if not len(b) or not b[0]:
-        return None if b.any() else x
     free = np.flatnonzero(problem.quadratic.free)
-    if len(free) != 1 or abs(b[0]) != abs(b[-1]):
-        return None
-    column = problem.design.column(int(free[0]))[terms]
-    value = b[0] / column[0] if column[0] else 0.0
-    if not np.isfinite(value) or not (column * value == b).all():
-        return None
-    x[free] = value
+    for stop in (FIRST_TERMS, problem.n):
+        terms = np.flatnonzero(f.lo[:stop] < f.hi[:stop])
+        b = f.b[:stop][terms]
+        if not len(b) or not b[0]:
+            if b.any():
+                return None
+            continue
+        if len(free) != 1 or abs(b[0]) != abs(b[-1]):
+            return None
+        column = problem.design.column(int(free[0]))[:stop][terms]
+        value = b[0] / column[0] if column[0] else 0.0
+        if not np.isfinite(value) or not (column * value == b).all():
+            return None
+        x[free] = value
     return x
+
+
+FIRST_TERMS = 64
+"""Terms that are looked at before all are: what is none there is none at all."""
 
 
 # -- one unpenalised coordinate -----------------------------------------------------------------

@@ -484,14 +484,37 @@ class Losses(LossTerms):
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Losses:
         """The rows at `index` (integers or a mask)."""
-        chosen = object.__new__(Losses)  # rows that have been looked at
-        for name in FIELDS:
-            row = getattr(self, name)[index]
-            row.flags.writeable = False
-            object.__setattr__(chosen, name, row)
-        return chosen
+        return self._unchecked(*(getattr(self, name)[index] for name in FIELDS))
+
+    @classmethod
+    def _unchecked(cls, *columns: Array) -> Losses:
+        """Of columns that are its own, whose numbers have been looked at."""
+        made = object.__new__(Losses)
+        for name, column in zip(FIELDS, columns, strict=True):
+            column.flags.writeable = False
+            object.__setattr__(made, name, column)
+        return made
 
     def scaled(self, factor: float) -> Losses:
         """The losses multiplied by ``factor > 0``: slopes grow, curvature radii shrink."""
         factor = positive("factor", factor)
-        return Losses(self.b, self.e, self.q / factor, self.lo * factor, self.hi * factor)
+        q, lo, hi = self.q / factor, self.lo * factor, self.hi * factor
+        if not np.isfinite(q).all():
+            return Losses(self.b, self.e, q, lo, hi)  # which says what is wrong
+        made = self._unchecked(self.b, self.e, q, lo, hi)
+        root, times = self._multiple_of
+        made.__dict__["_multiple_of"] = root, times * factor
+        return made
+
+    @cached_property
+    def _multiple_of(self) -> tuple[object, float]:
+        """What stands for the losses that these are multiples of, and by what factor."""
+        return object(), 1.0
+
+    def factor_of(self, other: LossTerms) -> float | None:
+        """The factor by which these are the losses `other`, up to rounding; None without one."""
+        if isinstance(other, Losses) and self._multiple_of[0] is other._multiple_of[0]:
+            factor = self._multiple_of[1] / other._multiple_of[1]
+            if 0.0 < factor < np.inf:
+                return factor
+        return super().factor_of(other)

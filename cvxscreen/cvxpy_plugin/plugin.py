@@ -55,7 +55,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 )
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
-from cvxscreen.solvers.compiled_path.segments import before_loading, one_purchase, ready
+from cvxscreen.solvers.compiled_path.segments import KeptPath, before_loading, one_purchase, ready
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.registry import (
     builtin_solver,
@@ -267,9 +267,11 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
     if again is not None:
         return again, None
     own = request.leaves_choice and builtin_takes(problem)
-    # The compiled path is at its end before it could have made use of a start; so is numpy's.
     asked = InUnits.of(problem) if own else InUnits(problem, problem)
-    cold = own and asked.on_path and (before_loading(asked.unit) or ready())
+    # The compiled path is at its end before it could have made use of a start; so is numpy's. What
+    # is solved again at other parameters goes on from where these have ended.
+    kept = kept_path(recognition.standard.canonical.original) if own else None
+    cold = own and asked.on_path and (kept is not None or before_loading(asked.unit) or ready())
     start: Start | None = None
     if warm and not cold:
         # The values that other solvers have left in the variables are theirs to go on from.
@@ -284,7 +286,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                 start=start,
             ), None
         if own:
-            found = engine_solution(recognition, asked, request, start)
+            found = engine_solution(recognition, asked, request, start, kept)
             proof = found.certificate
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
@@ -398,7 +400,8 @@ def plain_seconds(problem: Problem) -> float:
 
 
 def engine_solution(
-    recognition: Recognition, asked: InUnits, request: Request, start: Start | None
+    recognition: Recognition, asked: InUnits, request: Request, start: Start | None,
+    kept: KeptPath | None,
 ) -> Solution:
     """The built-in engine's answer, within the time that a plain solve would take.
 
@@ -408,12 +411,13 @@ def engine_solution(
     ----------
     asked : InUnits
         The recognised problem.
+    kept : KeptPath, optional
+        What earlier solves at other parameters have left.
     """
     problem = recognition.problem
     fine = fine_gap(problem)
     aim, near = min(request.tol, fine), NEARLY * fine
     if request.insists or asked.on_path:
-        kept = kept_path(recognition.standard.canonical.original)
         return solve_problem(asked, tol=aim, start=start, kept=kept)
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,8 @@ def _side(problem: Problem) -> SideConstraints:
 
 class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemResult, Point]):
     """A problem in memory whose second-order cones are left out and put back."""
+
+    piloted: ClassVar[bool] = False
 
     def set_up(self) -> None:
         """Every cone that is of another kind stays."""

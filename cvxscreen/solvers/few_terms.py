@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 
 Array = NDArray[np.float64]
@@ -38,9 +39,10 @@ TERMS, ENTRIES = 2000, 40_000
 FEW_CALL = 1e-3
 """CPU seconds of such a call, about; `segments.charge` counts them."""
 
-SHARE_OF_NEARBY = 0.15
-"""Of what `Newton` costs: about what a solve that goes on from near takes longer than a compiled
-one (loaded machine: 10 ms for 5 at 2,000 x 20, 26 for 11 at 20,000 x 20)."""
+SHARE_OF_NEARBY = 0.02
+"""Of what `Newton` costs, for a solve that goes on from near. It takes a tenth of that longer than
+a compiled one (20,000 x 20, loaded machine: hinge 11 ms for 6, quantile 15 for 7, Huber 25 for 10),
+but loading takes 0.5 to 0.7 s, two or three times its price, which some 70 of these are worth."""
 
 STEPS = 60
 """Most steps; a dozen is usual."""
@@ -102,24 +104,20 @@ class Sides(NamedTuple):
         """The two sides of every loss of `problem`."""
         f, rows = problem.losses, problem.design.dense()
         right, left = np.flatnonzero(f.hi > 0.0), np.flatnonzero(f.lo < 0.0)
-        u = np.concatenate([f.hi[right], -f.lo[left]])
-        ended = np.isfinite(u)
-        return cls(
-            np.concatenate([rows[right], -rows[left]]),
-            np.concatenate([f.b[right] + f.e[right], f.e[left] - f.b[left]]),
-            np.concatenate([f.q[right], f.q[left]]), np.where(ended, u, 1.0),
-            ended.astype(np.float64), right, left,
-        )
+        beta = np.concatenate([f.b[right] + f.e[right], f.e[left] - f.b[left]])
+        rows, none = np.concatenate([rows[right], -rows[left]]), np.zeros(0)
+        return cls(rows, beta, none, none, none, right, left).at(f)
+
+    def at(self, losses: LossTerms) -> Sides:
+        """The sides of a multiple of the losses, to the last bit."""
+        u = np.concatenate([losses.hi[self.right], -losses.lo[self.left]])
+        q, ended = np.concatenate([losses.q[self.right], losses.q[self.left]]), np.isfinite(u)
+        return self._replace(q=q, u=np.where(ended, u, 1.0), ended=ended.astype(np.float64))
 
     def part(self, chosen: Index) -> Sides:
         """Those at `chosen`, which belong to no terms."""
         beta, q, u, ended = (field[chosen] for field in self[1:5])
         return Sides(self.rows[chosen], beta, q, u, ended, chosen[:0], chosen[:0])
-
-    def times(self, factor: float) -> Sides:
-        """The losses times `factor`."""
-        u = np.where(self.ended > 0.0, factor * self.u, 1.0)
-        return self._replace(q=self.q / factor, u=u)
 
     @property
     def knot(self) -> Array:
@@ -254,7 +252,9 @@ def interior_point(
                 first = first + change[2] * change[0] - aim
                 second = second + ended * (change[3] * change[1] - aim)
             right = first / s - second / room - slack
-            dx = inverse @ ((weight * right) @ rows - dual)
+            pull_x = (weight * right) @ rows - dual
+            dx = inverse @ pull_x
+            dx += inverse @ (pull_x - matrix @ dx)  # or the residual grows with the weights
             ds = weight * (rows @ dx - right)
             change[0], change[1], change[2] = ds, -ended * ds, -first / s - over * ds
             change[3] = under * ds - second / room
@@ -354,7 +354,7 @@ class Nearby:
         tol : float
         """
         step = float(np.log(factor))
-        sides = self.sides.times(factor)
+        sides = self.sides.at(problem.losses)
         wide = max(abs(step), SAME) * self.pace
         change = sides.change(self.x, self.z, problem.quadratic.diagonal, wide)
         z = predicted = self.z + step * change

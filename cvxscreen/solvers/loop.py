@@ -32,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from cvxscreen._support.extensions import loaded
 from cvxscreen._support.limits import blas_threads
 from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
@@ -40,20 +41,13 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.centred import HALF, Centred
-from cvxscreen.solvers.cones import ScreenedCones, has_many_cones
 from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.linear_program import ScreenedLinearProgram
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
-from cvxscreen.solvers.relaxation import ProximalSteps, ScreenedRelaxation
 from cvxscreen.solvers.rows import ScreenedRows
-from cvxscreen.solvers.rows_and_columns import (
-    PredictedRowsAndColumns,
-    ProvenRowsAndColumns,
-)
 from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
 from cvxscreen.solvers.solution import Round, Solution
 
@@ -142,7 +136,7 @@ def solve_screened(
         )
         return centred.back(found, tol)
     kind = screened_as(problem, mode)
-    piloted = not (kind is ScreenedCones or problem.without_curvature)
+    piloted = kind.piloted and not problem.without_curvature
     if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
@@ -160,17 +154,26 @@ def solve_screened(
 
 
 def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, Any, Any, Any]]:
-    """What is left out of a problem in memory, and on which grounds."""
-    if has_many_cones(problem):
-        return ScreenedCones
-    if problem.without_curvature:
+    """What is left out of a problem in memory, and on which grounds.
+
+    All but the rows are imported by those who have such a problem.
+    """
+    cones = problem.side is not None and not problem.n
+    if cones and loaded("cvxscreen.solvers.cones:has_many_cones")(problem):
+        place = "cvxscreen.solvers.cones:ScreenedCones"
+    elif problem.without_curvature:
         proximal = mode == "safe" and not problem.losses.any_hard
-        return ProximalSteps if proximal else ScreenedRelaxation
-    if problem.linear_program:
-        return ScreenedLinearProgram
-    if isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
-        return ProvenRowsAndColumns if mode == "safe" else PredictedRowsAndColumns
-    return ScreenedRows
+        name = "ProximalSteps" if proximal else "ScreenedRelaxation"
+        place = f"cvxscreen.solvers.relaxation:{name}"
+    elif problem.linear_program:
+        place = "cvxscreen.solvers.linear_program:ScreenedLinearProgram"
+    elif isinstance(problem.penalty, L1) and not problem.quadratic.free.any():
+        name = "ProvenRowsAndColumns" if mode == "safe" else "PredictedRowsAndColumns"
+        place = f"cvxscreen.solvers.rows_and_columns:{name}"
+    else:
+        return ScreenedRows
+    kind: type[ProblemInMemory[Any, Any, Any, Any, Any]] = loaded(place)
+    return kind
 
 
 def _few_blas_threads(problem: Problem) -> AbstractContextManager[None]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from time import perf_counter
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -167,7 +167,14 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
     bounds : tuple of Bound
     on_round : callable or None
         Gets the record of every finished round.
+
+    Attributes
+    ----------
+    piloted : bool
+        Whether the built-in solver goes before another one that is named.
     """
+
+    piloted: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -24,11 +24,12 @@ from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Screening
-from cvxscreen.solvers.compiled_path.loops import COLUMNS
+from cvxscreen.solvers.compiled_path.loops import COLUMNS, newton
 from cvxscreen.solvers.compiled_path.segments import (
     CALL,
     PARTS,
     KeptPath,
+    at_hand,
     before_loading,
     charge,
     ready,
@@ -140,9 +141,10 @@ def _without_the_loop(
         charge(unit, FEW_CALL if few(unit) else CALL, 2 if again else 1)
         return solve_uncompiled(asked, tol, bounds, kept) if few(unit) else None
     if not ready():
-        if not few(unit):
-            return None
         with PARTS.rent():
+            near = solve_nearby(asked, tol, bounds, kept)
+            if near is not None or not few(unit):
+                return near
             return solve_uncompiled(asked, tol, bounds, kept)
     if kept is not None:
         kept.near = None
@@ -210,9 +212,14 @@ class InUnits:
         return compiled_path(self.unit, "auto")
 
     def slopes(self, theta: Array) -> Array:
-        """Slopes of the losses of `unit` as those of `problem`, within their boxes."""
-        losses = self.problem.losses
-        return theta if self.size == 1.0 else np.clip(self.size * theta, losses.lo, losses.hi)
+        """Slopes of the losses of `unit` as those of `problem`, an end of a box as that end."""
+        if self.size == 1.0:
+            return theta
+        losses, unit = self.problem.losses, self.unit.losses
+        slopes = np.clip(self.size * theta, losses.lo, losses.hi)
+        np.copyto(slopes, losses.lo, where=theta == unit.lo)
+        np.copyto(slopes, losses.hi, where=theta == unit.hi)
+        return slopes
 
 
 # -- one value of C, or few terms without a compiler: with the record of the loop ------------------
@@ -324,9 +331,12 @@ def solve_uncompiled(
 
 
 def _keep_near(kept: KeptPath, unit: Problem, found: Solution | None) -> None:
-    """Let the next solve begin at `found`, if that is an answer and nothing is loaded till then."""
+    """Let the next solve begin at `found`, if that is an answer and nothing is compiled till then.
+
+    Asked in this order: what is compiled is known once numba is imported.
+    """
     kept.near = None
-    if found is not None and before_loading(unit):
+    if found is not None and (before_loading(unit) or not at_hand(newton)):
         with np.errstate(all="ignore"):
             kept.near = Nearby.of(unit, found.x)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import cvxscreen as cs
+from cvxscreen.certificates.certificate import imbalance_cost
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.streamed import ChunkTerms, Unit
 from cvxscreen.designs.chunks import Chunks
@@ -54,3 +55,28 @@ def test_several_coordinates_need_room_for_the_move(room: float) -> None:
     proof = cs.certify(problem, np.zeros(3), np.full(2, -room))
     assert np.isinf(proof.within) == (room > 0.1)
     assert np.isfinite(proof.within) == (proof.gap > 1.0)
+
+
+def test_the_terms_that_are_asked_first_may_cost_little_more_but_never_less(
+    rng: np.random.Generator,
+) -> None:
+    """One in many is asked, and all of them where that is no longer negligible."""
+    n = 5000
+    problem = cs.regression(rng.standard_normal((n, 2)), rng.standard_normal(n), loss="absolute",
+                            intercept=True)
+    theta = rng.uniform(-0.5, 0.5, n)
+    theta -= theta.mean()
+    margins = problem.losses.b + rng.uniform(0.1, 1.0, n)
+    least = int(margins.argmin()) | 1  # not one of those asked first
+    margins[least] = 0.0
+
+    def cost(residual: float, negligible: float) -> float:
+        pull = np.array([0.0, 0.0, residual])
+        return imbalance_cost(problem, theta, margins, pull, 0.0, negligible)
+
+    first, best = cost(1e-12, np.inf), cost(1e-12, 0.0)
+    assert 0.0 < best < first < 100.0 * best
+    assert cost(1e-12, 1.01 * first) == first
+    assert cost(1e-12, 0.99 * first) == best
+    assert cost(0.1, 1e-9) > 1e-3
+    assert cost(10.0, np.inf) == np.inf  # no term has so much room

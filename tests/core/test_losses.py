@@ -179,6 +179,20 @@ def test_scaling_multiplies_values_and_slopes(data: st.DataObject) -> None:
     assert g.conjugate(s * theta)[0] == s * f.conjugate(theta)[0]
     back = g.scaled(1 / s)
     assert all((getattr(back, k) == getattr(f, k)).all() for k in ("b", "e", "q", "lo", "hi"))
+    assert g.factor_of(f) == s
+    assert back.factor_of(g) == 1.0 / s
+    assert not g.lo.flags.writeable
+
+
+def test_losses_of_another_table_are_compared_number_by_number() -> None:
+    """One that was scaled knows the table that it is a multiple of, and no other."""
+    f, g = (Losses([1.0, 2.0], 0.0, 0.0, -1.0, [0.0, end]) for end in (1.0, 2.0))
+    assert f.scaled(3.0).scaled(0.5).factor_of(f.scaled(2.0)) == 0.75
+    assert f.scaled(3.0).factor_of(Losses(f.b, f.e, f.q, f.lo, f.hi)) == pytest.approx(3.0)
+    assert f.scaled(3.0).factor_of(g) is None
+    assert f.scaled(3.0).factor_of(g.scaled(3.0)) is None
+    with np.errstate(over="ignore"), pytest.raises(InvalidInput, match="finite"):
+        Losses([0.0], 0.0, 1e300, -1.0, 1.0).scaled(1e-300)
 
 
 @given(st.data())

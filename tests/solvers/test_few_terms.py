@@ -57,6 +57,29 @@ def test_along_a_path_every_answer_is_certified(loss: str, intercept: bool) -> N
     assert found >= 15
 
 
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon"])
+def test_slopes_at_an_end_are_that_end_to_the_last_bit(loss: str) -> None:
+    """After many steps, and in other units: nearly the end would be a term inside its box."""
+    problem = problem_of(loss, True).with_(C=0.01)
+    near, taken = after(problem), 0
+    for _ in range(12):
+        problem = problem.with_(C=problem.C * 1.1)
+        answer = near.solve(problem, near.factor(problem) or 0.0, 1e-12)
+        assert answer is not None
+        theta, taken = answer[1], taken + answer[2]
+    assert taken <= 12 * 11  # systems that are solved roughly took a third more
+    f = problem.losses
+    far = np.minimum(theta - f.lo, f.hi - theta) <= 1e-9 * (f.hi - f.lo)
+    assert far.sum() > 0.9 * problem.n
+    assert ((theta == f.lo) | (theta == f.hi))[far].all()
+    squares = problem.quadratic.scaled(0.37)
+    asked = solve.InUnits.of(replace(problem, quadratic=squares))
+    unit = asked.unit.losses
+    assert asked.size == pytest.approx(0.37)
+    assert np.array_equal(asked.slopes(unit.lo), f.lo)
+    assert np.array_equal(asked.slopes(unit.hi), f.hi)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_what_was_predicted_wrongly_is_found(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Margins that are said to stay where they are not: opened again, or given up."""
@@ -115,3 +138,19 @@ def test_the_engine_goes_on_from_near_while_nothing_is_loaded(
         assert anew == first
         solve.solve_problem(problem.with_(C=10.0), tol=1e-10, kept=kept)
         assert anew == 2 * first
+
+
+def test_near_goes_on_where_numba_is_imported_and_nothing_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that compiles nothing yet: the loop of screening is not gone back to."""
+    monkeypatch.setattr(solve, "before_loading", lambda problem: False)
+    monkeypatch.setattr(solve, "ready", lambda: False)
+    monkeypatch.setattr(solve, "at_hand", lambda loop: False)
+    problem, kept, rounds = problem_of("hinge", True, 3000), KeptPath(), []
+    for C in (0.01, 0.011, 0.012):
+        found = solve.solve_problem(problem.with_(C=C), tol=1e-10, kept=kept)
+        assert found.status == "optimal"
+        assert kept.near is not None
+        rounds.append(found.rounds[-1].solver_info)
+    assert [set(info) == {"steps", "passes"} for info in rounds] == [False, True, True]

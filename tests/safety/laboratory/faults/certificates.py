@@ -175,7 +175,7 @@ FAULTS = (
            "if code == 2", "a path's duals are not those that were found",
            "certificates/test_many.py::test_packed_slopes_are_what_the_certificate_reads"),
     packed("low and high slopes exchanged in a row", SWAPPED,
-           "out[codes == LOW] = self.lo[codes == LOW]", "out[codes == LOW] = self.hi[codes == LOW]",
+           "np.multiply(self.lo, self.factors[k]", "np.multiply(self.hi, self.factors[k]",
            "a path's duals are not those that were certified",
            "certificates/test_many.py::test_packed_slopes_are_what_the_certificate_reads"),
     packed("the slopes of the point before", STALE, "first = int(self.first[k])",
