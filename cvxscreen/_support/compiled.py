@@ -202,6 +202,7 @@ IMPORTING = RLock()
 """Held by the one thread that imports numba."""
 
 
+@lru_cache(maxsize=1)
 def import_numba() -> None:
     """Import numba and what it knows of types, without looking for garbage meanwhile.
 

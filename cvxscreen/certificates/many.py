@@ -244,13 +244,15 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
 def takers(block, points, codes, first, needed, distance, out):  # type: ignore[no-untyped-def]
     """The cheapest single term that can raise, and that can lower, ``sum_i a_i,free theta_i``.
 
-    `out` gets the larger of the two costs a point; infinity where one way is closed.
+    Where `out` is infinite it gets the larger of the two costs, which is that if a way is closed.
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
     norms, free = block.norms, points.free
     d, n = A.shape
     theta = np.empty(n)
     for k in range(points.factors.size):
+        if out[k] < np.inf:
+            continue
         factor = points.factors[k]
         unpack(codes[k], points.pool, first[k], lo, hi, factor, theta)
         up, down = np.inf, np.inf
@@ -376,7 +378,7 @@ def _sums(
     free = int(indices[0]) if len(indices) else -1
     f, design = columns(problem.losses), cast(Rows, problem.design)
     rows = min(max(ROWS, BLOCK // problem.d), problem.n)
-    endless = bool((problem.losses.lo < -1e300).any() or (problem.losses.hi > 1e300).any())
+    endless = bool(f[3].min() < -1e300 or f[4].max() > 1e300)
     # That of sparse rows counts their own entries, in their own order.
     factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
     all_points = Points(points, factors, theta.pool, free, float(factor),
@@ -410,7 +412,7 @@ def _sums(
         found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
         out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
-        problem, out.T, Parts.of(problem, points, pull), EPS * (problem.n + 8),
+        problem, out, points, pull, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance, *only),
     )
 
@@ -457,8 +459,8 @@ class StoredRows(NamedTuple):
 def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[no-untyped-def]
     """`sums` of one point over all rows as they are stored.
 
-    `t` and `pull` get the margins and ``A' theta``; `out` the value, the gap, ``sum |theta| norm``
-    and the count of slopes outside their box.
+    `t` and `pull` get the margins and ``A' theta``; `out` what that of `sums` does, but for
+    ``sum |theta a_free|``.
     """
     n, d = t.size, x.size
     first = d - rows.extra.shape[1]
@@ -489,7 +491,7 @@ def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[
             gap += _endless_above(value, error, curve, low, high)
         load += abs(s) * rows.norms[i]
         outside += not ((s >= low) & (s <= high))
-    out[0], out[1], out[2], out[3] = values, gap, load, outside
+    out[0], out[1], out[2], out[4] = values, gap, load, outside
 
 
 def _stored_sums(
@@ -498,14 +500,12 @@ def _stored_sums(
     """What `_sums` makes, of rows that are multiplied as they are stored."""
     rows, forward = StoredRows.of(problem), float(cast(Rows, problem.design).forward_factor)
     K, free, (_, _, q, lo, hi) = len(X), problem.free_columns, columns(problem.losses)
-    out, room, pull = np.empty((K, 4)), np.empty((K, problem.n)), np.empty((K, problem.d))
-    size = np.zeros(K)
+    out, room, pull = np.zeros((K, 5)), np.empty((K, problem.n)), np.empty((K, problem.d))
     for k in range(K):
         slopes = theta.row(k)
         stored_sums(rows, X[k], slopes, factors[k], forward, room[k], pull[k], out[k])
         if free.shape[1]:
-            size[k] = float(np.abs(free[:, 0]) @ np.abs(slopes))
-    values, gaps, load, outside = out.T
+            out[k, 3] = float(np.abs(free[:, 0]) @ np.abs(slopes))
 
     def moves(needed: Array, distance: Array) -> Array:
         cost = np.zeros(K)
@@ -516,42 +516,36 @@ def _stored_sums(
             cost[k] = taken_up(free[:, 0], hi * factor - s, s - lo * factor, rate, needed[k])
         return cost
 
-    return _totals(
-        problem, (values, gaps, load, size, outside), Parts.of(problem, X, pull),
-        EPS * (problem.n + 8), moves,
-    )
+    return _totals(problem, out, X, pull, EPS * (problem.n + 8), moves)
 
 
-class Parts(NamedTuple):
-    """What K points add beside their terms, shape (K,) each.
+class Slack(NamedTuple):
+    """What a problem and its rounding add to every certificate.
 
     Attributes
     ----------
-    form : array
-        ``1/2 <x, M x> + <q, x>``.
-    apart, reach : array
-        ``|x - x_theta|`` and ``|x_theta|``, in the metric of M.
-    off : array
-        ``A' theta + q`` at the unpenalised coordinate, 0 without one.
+    constant, drift, imbalance : float
+        As in `Problem`.
+    rounding : float
+        What a unit of ``sum |theta| norm`` may be off by.
+    sums : float
+        Relative rounding of a sum over all terms.
     """
 
-    form: Array
-    apart: Array
-    reach: Array
-    off: Array
-
-    @classmethod
-    def of(cls, problem: Problem, X: Array, pull: Array) -> Parts:
-        """Of points X, shape (K, d), and their ``A' theta``."""
-        out = np.empty((len(X), 4))
-        X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
-        beside_terms(X, pull, problem.quadratic.diagonal, problem.linear, out)
-        return cls(*out.T)
+    constant: float
+    drift: float
+    imbalance: float
+    rounding: float
+    sums: float
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def beside_terms(X, pull, diagonal, linear, out):  # type: ignore[no-untyped-def]
-    """The four numbers of `Parts` of every point, a row of `out` each."""
+def totals(X, pull, diagonal, linear, sums, slack, out):  # type: ignore[no-untyped-def]
+    """What a point's certificate consists of, from its `sums` over the terms; a row of `out` each.
+
+    The value; the gap but for the balance, infinite where slopes leave their box; what has to be
+    balanced; the distance from ``x_theta`` in the metric of M.
+    """
     for k in range(len(X)):
         form, apart, reach, off = 0.0, 0.0, 0.0, 0.0
         for j in range(len(linear)):
@@ -562,27 +556,35 @@ def beside_terms(X, pull, diagonal, linear, out):  # type: ignore[no-untyped-def
                 reach += own * own / M
             else:
                 off = own
-        out[k, 0], out[k, 1], out[k, 2], out[k, 3] = form, np.sqrt(apart), np.sqrt(reach), off
+        distance = np.sqrt(apart) + slack.rounding * sums[k, 2] + slack.drift
+        distance += 8.0 * EPS * np.sqrt(reach)
+        distance *= 1.0 + (len(linear) + 8) * EPS  # of the sums
+        gap = sums[k, 1] * (1.0 + slack.sums) + 0.5 * distance * distance
+        out[k, 0] = sums[k, 0] + form + slack.constant
+        out[k, 1] = gap if sums[k, 4] == 0.0 and gap < np.inf else np.inf
+        out[k, 2] = (abs(off) + slack.imbalance + slack.rounding * sums[k, 3]) * (1.0 + 1e-6)
+        out[k, 3] = distance
 
 
 def _totals(
-    problem: Problem, sums: Any, parts: Parts, rounding: float,
+    problem: Problem, sums: Array, X: Array, pull: Array, rounding: float,
     moves: Callable[[Array, Array], Array],
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point from the sums over its terms, by the module's formula.
 
-    `sums` are the columns of `sums`, `rounding` what a unit of ``sum |theta| norm`` may be off by;
-    ``moves(needed, distance)`` is what it costs to balance.
+    `pull` are the ``A' theta``, shape (K, d), `rounding` what a unit of ``sum |theta| norm`` may be
+    off by; ``moves(needed, distance)`` is what it costs to balance.
     """
-    values, fy, load, size, outside = sums
-    primal = values + parts.form + problem.constant
-    distance = parts.apart + rounding * load + problem.drift + 8 * EPS * parts.reach
-    distance *= 1.0 + (problem.d + 8) * EPS  # of the sums
-    gap = fy * (1 + problem.n * EPS) + 0.5 * distance**2
-    if problem.quadratic.free.any():
-        needed = np.abs(parts.off) + problem.imbalance + rounding * size
-        gap += moves(needed * (1.0 + 1e-6), distance)
-    return np.where((outside > 0) | ~np.isfinite(gap), np.inf, gap), primal
+    slack = Slack(problem.constant, float(problem.drift), float(problem.imbalance), rounding,
+                  problem.n * EPS)
+    out, form = np.empty((len(X), 4)), problem.quadratic
+    X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
+    totals(X, pull, form.diagonal, problem.linear, sums, slack, out)
+    primal, gap, needed, distance = np.ascontiguousarray(out.T)
+    if form.free.any():
+        gap += moves(needed, distance)
+        gap[~np.isfinite(gap)] = np.inf
+    return gap, primal
 
 
 def _moves(
@@ -604,20 +606,17 @@ def _moves(
         if len(inside):
             rows, s = rows[inside], s[inside]
             own = (column[rows] for column in (problem.sizes, problem.norms, *f))
-            out, A = np.empty(1), np.ascontiguousarray(problem.design.dense(rows).T)
+            A = np.ascontiguousarray(problem.design.dense(rows).T)
             codes, first = np.full((1, len(rows)), OTHER, np.int8), np.zeros(1, np.int64)
             one = slice(k, k + 1)
             here = points._replace(X=points.X[one], factors=factors[one], pool=s)
-            takers(Block(A, *own), here, codes, first, needed[one], distance[one], out)
-            moves[k] = out[0]
-    left = np.flatnonzero(~np.isfinite(moves))
-    if len(left):
-        if whole is None:
-            A = np.ascontiguousarray(problem.design.dense().T)
-            whole = Block(A, problem.sizes, problem.norms, *f)
-        out, here = np.empty(len(left)), points._replace(X=points.X[left], factors=factors[left])
-        takers(whole, here, theta.codes[left], theta.first[left], needed[left], distance[left], out)
-        moves[left] = out
+            takers(Block(A, *own), here, codes, first, needed[one], distance[one], moves[one])
+    if whole is None and np.isinf(moves).any():
+        A = np.ascontiguousarray(problem.design.dense().T)
+        whole = Block(A, problem.sizes, problem.norms, *f)
+    if whole is not None:
+        codes = np.ascontiguousarray(theta.codes)
+        takers(whole, points, codes, theta.first, needed, distance, moves)
     return moves
 
 
@@ -1217,8 +1216,8 @@ def certify_weightings(
         weighted_takers(block, margins, noise, needed, distance, free, cost)
         return cost
 
-    parts = Parts.of(problem, X, here.pull + bent + theta @ here.A.T)
-    gap, primal = _totals(problem, out.T, parts, EPS * (n + 16), moves)
+    pull = here.pull + bent + theta @ here.A.T
+    gap, primal = _totals(problem, out, X, pull, EPS * (n + 16), moves)
     gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 

@@ -498,15 +498,18 @@ class Rows:
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""
         p = self.matrix.shape[1]
-        part: Any = self.matrix[:, [j]] if j < p else self.extra[:, [j - p]]
-        part = part.toarray() if sp.issparse(part) else part
-        found = part[:, 0].astype(np.float64)
+        if j >= p:
+            found = self.extra[:, j - p].astype(np.float64)
+        elif self.sparse:
+            found = self.matrix[:, [j]].toarray()[:, 0].astype(np.float64)
+        else:
+            found = self.matrix[:, j].astype(np.float64)
         return found if self.scale is None else found * self.scale
 
 
 def largest_factor(weights: Array, scale: Array | None) -> float:
     """The largest of `factors_of`."""
-    size = 1.0 + float(np.max(weights, initial=0.0))
+    size = 1.0 + float(weights.max(initial=0.0))
     if scale is None or not len(scale):
         return size
     longest = max(1.0, float(scale.max()), -float(scale.min()))
@@ -515,7 +518,7 @@ def largest_factor(weights: Array, scale: Array | None) -> float:
 
 def factors_of(weights: Array, scale: Array | None) -> float | Array:
     """What squares of entries are multiplied by at most, 1 or more, a number or one a row."""
-    size = 1.0 + float(np.max(weights, initial=0.0))
+    size = 1.0 + float(weights.max(initial=0.0))
     if scale is None:
         return size
     with np.errstate(over="ignore"):  # infinite factors: rows of unknown length, which is safe

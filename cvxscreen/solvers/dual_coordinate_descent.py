@@ -129,9 +129,10 @@ def begins(problem: Problem) -> bool:
     Over dense rows with few coordinates Newton steps cost next to nothing; there only where the
     problem is easy.
     """
-    if not DualIterate.takes(problem) or not isinstance(problem.design, Rows):
+    if not isinstance(problem.design, Rows):
         return False
-    return problem.design.sparse or problem.d > NARROW or easy(problem)
+    pays = problem.design.sparse or problem.d > NARROW or easy(problem)
+    return pays and DualIterate.takes(problem)
 
 
 def easy(problem: Problem) -> bool:

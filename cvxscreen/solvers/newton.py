@@ -184,9 +184,9 @@ def default_weight(losses: LossTerms, span: float | None) -> float:
     `span` is the losses' `typical_span`.
     """
     used, b = losses.hi > losses.lo, losses.b
-    if not used.any():
-        return 1.0
     if not used.all():
+        if not used.any():
+            return 1.0
         b = b[used]
     if span is None:
         return median(losses.q[used])
@@ -198,6 +198,9 @@ def default_weight(losses: LossTerms, span: float | None) -> float:
 def typical_span(losses: LossTerms) -> float | None:
     """The median width of the boxes that have two ends and a width; None where there are none."""
     span = losses.hi - losses.lo
+    widest = float(span.max(initial=0.0))
+    if 0.0 < widest < np.inf and (span == widest).all():
+        return widest
     some = (span > 0) & np.isfinite(span)
     if not some.all():
         span = span[some]

@@ -27,15 +27,16 @@ from cvxscreen.certificates.many import (
     LeftOutOfGram,
     PackedSlopes,
     Points,
+    Slack,
     StoredRows,
     _stored_sums,
-    beside_terms,
     certify_many,
     certify_weightings,
     stays_around,
     stored_sums,
     sums,
     takers,
+    totals,
     unpack,
 )
 from cvxscreen.core.duality import dual_feasible
@@ -195,7 +196,7 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
     block = two_hinges(np.array([[1.0, 2.0]]), np.array([0.5, 0.5]))
 
     def cost(theta: list[float]) -> float:
-        out = np.empty(1)
+        out = np.full(1, np.inf)
         points = one_point(0.0, theta, 0, 0.0)
         takers(block, points, *all_other(2), np.full(1, 0.1), np.full(1, 2.0), out)
         return float(out[0])
@@ -203,6 +204,10 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
     assert cost([-0.5, -0.5]) == pytest.approx(0.1 * 2.0 / 2.0)
     assert cost([-0.5, -0.01]) == pytest.approx(0.1 * 2.0)  # upwards only the first has room
     assert cost([-1.0, -1.0]) == cost([0.0, 0.0]) == np.inf
+    known = np.full(1, 3.0)
+    points = one_point(0.0, [-0.5, -0.5], 0, 0.0)
+    takers(block, points, *all_other(2), np.full(1, 0.1), np.full(1, 2.0), known)
+    assert known[0] == 3.0
 
 
 def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
@@ -257,7 +262,7 @@ def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
         np.array([-1.0, -1.0]), np.zeros(2),
     )
     x, theta, t, pull, out = np.array([1.0, 2.0, 4.0]), np.array([-2.0, -1.0]), *map(
-        np.empty, (2, 3, 4)
+        np.zeros, (2, 3, 5)
     )
     stored_sums(rows, x, theta, 2.0, 1e-3, t, pull, out)
     assert t.tolist() == [4.0, -8.0]
@@ -266,22 +271,31 @@ def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
     # f + f* - t theta is 0 - 2 + 8 on the flat piece, 18 - 1 - 8 on the steep one.
     noise = 1e-3 * np.sqrt(21.0)
     assert out[1] == pytest.approx(6.0 + 9.0 + noise * (2.0 * 1.0 + 4.0 * 3.0), rel=1e-12)
-    assert out[2:4].tolist() == [2.0 * 2.0 + 5.0, 0.0]
+    assert out[2:].tolist() == [2.0 * 2.0 + 5.0, 0.0, 0.0]
     stored_sums(rows, x, np.nextafter(theta, -np.inf), 2.0, 0.0, t, pull, out)
-    assert out[3] == 1.0
+    assert out[4] == 1.0
 
 
 def test_beside_its_terms_a_gap_consists_of_the_way_to_x_theta() -> None:
-    """The form at x, the distance from x_theta, its length, and what is off balance."""
-    found = np.empty((2, 4))
-    X, pull = np.array([[1.0, 2.0, 4.0]] * 2), np.array([[-3.0, 3.0, -0.75], [0.0, 0.0, 0.0]])
-    beside_terms(X, pull, np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3]), found)
+    """The form at x, the distance from x_theta with its rounding, and what is off balance."""
+    found, terms = np.empty((3, 4)), np.zeros((3, 5))
+    terms[0] = 10.0, 3.0, 100.0, 50.0, 0.0
+    terms[2, 4] = 1.0
+    X = np.array([[1.0, 2.0, 4.0]] * 3)
+    pull = np.array([[-3.0, 3.0, -0.75], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    diagonal, linear = np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3])
+    totals(X, pull, diagonal, linear, terms, Slack(7.0, 0.5, 0.25, 1e-3, 1e-2), found)
     own = np.array([-2.9, 3.2])
+    distance = np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0) + 0.1 + 0.5
     assert found[0].tolist() == pytest.approx([
-        0.5 * (1.0 + 16.0) + 0.1 + 0.4 + 1.2,
-        np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0), np.hypot(own[0], own[1] / 2.0), -0.45,
+        10.0 + 0.5 * (1.0 + 16.0) + 0.1 + 0.4 + 1.2 + 7.0, 3.0 * 1.01 + 0.5 * distance**2,
+        (0.45 + 0.25 + 0.05) * (1.0 + 1e-6), distance,
     ])
-    assert found[1, 3] == 0.3
+    assert found[1, 2] == pytest.approx(0.55)
+    assert found[2, 1] == np.inf  # a slope is outside its box
+    here = X[:1], -X[:1] * diagonal  # x is x_theta: what is left is the rounding of the latter
+    totals(*here, diagonal, np.zeros(3), np.zeros((1, 5)), Slack(*np.zeros(5)), found)
+    assert found[0, 3] >= 8.0 * np.finfo(float).eps * np.sqrt(17.0)
 
 
 def test_an_imbalance_of_stored_rows_needs_a_way_up_and_a_way_down(rng) -> None:

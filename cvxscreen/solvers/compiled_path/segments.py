@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dger
 
 from cvxscreen._support.compiled import (
     ANNOUNCEMENT,
@@ -325,8 +326,7 @@ class CompiledPath:
         spread = np.sqrt(np.einsum("ji,ji->j", A, A) / size)
         if not (np.abs(mean) > OFF_CENTRE * spread).any():
             return None
-        for feature, shift in zip(A, mean, strict=True):
-            feature -= shift * column
+        dger(-1.0, column, mean, a=A.T, overwrite_a=True)
         return np.asarray(mean)
 
     def recall(self, memory: Sequence[float] | None) -> None:
@@ -390,7 +390,8 @@ class CompiledPath:
         count = self.follow(factors, Found(X, codes, pool, first, record))
         if self.centre is not None:
             X[:count, self.data.free] -= X[:count] @ self.centre
-        theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first).head(count)
+        theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first)
+        theta = theta if count == K else theta.head(count)
         return Uncertified(values[:count], X[:count], theta, record[:count])
 
     def follow(self, factors: Array, found: Found) -> int:
