@@ -184,10 +184,9 @@ def default_weight(losses: LossTerms, span: float | None) -> float:
     `span` is the losses' `typical_span`.
     """
     used, b = losses.hi > losses.lo, losses.b
-    if not used.all():
-        if not used.any():
-            return 1.0
-        b = b[used]
+    b = b if used.all() else b[used]
+    if not len(b):
+        return 1.0
     if span is None:
         return median(losses.q[used])
     low, high = float(b.min()), float(b.max())
