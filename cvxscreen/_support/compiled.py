@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -305,6 +305,82 @@ def _notes(loop: Any) -> Path:
         raise FileNotFoundError
     return Path(place).with_suffix(".waited")
 
+
+def at_hand(loop: Any) -> bool:
+    """Whether nobody need wait for a compiler: this or an earlier process compiled `loop`."""
+    return on_disk(loop) or bool(loop.signatures)  # the last takes 0.1 ms
+
+
+class CompileClock:
+    """CPU seconds that have been spent without code that could be compiled.
+
+    The rule of renting and buying: compile once as much time has been spent the slow way as
+    compiling takes. Whatever comes, that is at most twice the least time in hindsight.
+
+    Parameters
+    ----------
+    price : float
+        CPU seconds that compiling takes.
+    loop : compiled function, optional
+        With it, what this process has spent is noted for later ones: programs that each wait a
+        little are to have compiled code, too, after a few runs.
+    """
+
+    def __init__(self, price: float, loop: Any = None) -> None:
+        self.price, self.spent, self.pays, self.loop = price, 0.0, False, loop
+        self._unsaid = 0.0
+
+    @cached_property
+    def before(self) -> float:
+        """What earlier processes have spent."""
+        return 0.0 if self.loop is None else waited(self.loop)
+
+    @contextmanager
+    def rent(self, coming: int = 0) -> Iterator[None]:
+        """Count what is done within, but for what is compiled meanwhile: that is bought, not rent.
+
+        So many more of the kind are known to be `coming`: compiling is due at once, and ``pays``
+        in the call that they belong to, where these alone would cost its price.
+        """
+        began = process_time() - ANNOUNCEMENT.seconds
+        try:
+            yield
+        finally:
+            each = process_time() - ANNOUNCEMENT.seconds - began
+            self.spent += each
+            self._note(each)
+            self.pays = coming * each >= self.price
+            if self.pays:
+                self.spent = max(self.spent, self.price)
+
+    def _note(self, seconds: float) -> None:
+        self._unsaid += seconds
+        if self._unsaid < WORTH_A_NOTE or not_imported():  # numba knows where, and is not awaited
+            return
+        if self.loop is not None:
+            note_waiting(self.loop, self.before + self.spent)
+            self._unsaid = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether to compile now."""
+        if self.spent >= self.price:
+            return True
+        return not not_imported() and self.before + self.spent >= self.price
+
+    @property
+    def loaded_or_due(self) -> bool:
+        """Whether its `loop` is to be taken without importing numba for it before it is due."""
+        return self.spent >= self.price or (not not_imported() and self.bought)
+
+    @property
+    def bought(self) -> bool:
+        """Whether its `loop` is compiled, by whatever process, or is to be now."""
+        return self.due or at_hand(self.loop)
+
+
+WORTH_A_NOTE = 0.05
+"""CPU seconds from which on they are written down, which takes less than a thousandth of them."""
 
 def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """The same index arrays, as unsigned numbers; none is negative.

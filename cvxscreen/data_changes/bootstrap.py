@@ -26,7 +26,7 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled
+from cvxscreen._support.compiled import CompileClock, at_hand, compiled
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
@@ -44,13 +44,7 @@ from cvxscreen.data_changes.reweight import accepted, refit, taken, weighted
 from cvxscreen.designs.gram import Gram
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.solvers.compiled_path.loops import Terms, Workspace, newton
-from cvxscreen.solvers.compiled_path.segments import (
-    PARTS,
-    CompileClock,
-    at_hand,
-    compile_now,
-    ready,
-)
+from cvxscreen.solvers.compiled_path.segments import PARTS, compile_now, ready
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, compiled
+from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.many import (
     Around,
@@ -43,7 +43,6 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, together
 from cvxscreen.data_changes.reweight import refit
 from cvxscreen.solvers.compiled_path.loops import margins
-from cvxscreen.solvers.compiled_path.segments import CompileClock, at_hand
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 

@@ -19,6 +19,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted
 
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen._support.limits import cores
 from cvxscreen._support.validation import array, check_request, plain_name, tolerance
 from cvxscreen.bounds import midpoint_ball
@@ -37,13 +38,7 @@ from cvxscreen.estimators.fitting import (
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
-from cvxscreen.solvers.compiled_path.segments import (
-    PARTS,
-    CompileClock,
-    CompiledPath,
-    one_purchase,
-    ready,
-)
+from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
 from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
 from cvxscreen.solvers.lambda_max import SHARE, lambda_max
 from cvxscreen.solvers.loop import solve_screened

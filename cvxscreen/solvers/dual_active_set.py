@@ -67,12 +67,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,

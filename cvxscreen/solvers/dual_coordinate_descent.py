@@ -49,13 +49,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
+from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled, unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.compiled_path.segments import NARROW, CompileClock, before_loading, charge
+from cvxscreen.solvers.compiled_path.segments import NARROW, before_loading, charge
 from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS, DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,

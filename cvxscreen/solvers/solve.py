@@ -1,7 +1,7 @@
 """One problem in, one certified solution out: which engine solves it, for whoever asks.
 
 `cvxscreen.solve` and ``prob.solve(method="screen")`` take the same way: the compiled path where the
-problem suits it and the code is there (or has become due, see `segments.CompileClock`; few terms go
+problem suits it and the code is there (or has become due, see `CompileClock`; few terms go
 by numpy until then), metric learning by its own method, everything else by the loop of screening
 with the solver that suits.
 """

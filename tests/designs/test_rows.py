@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from cvxscreen._support import compiled as compiled_support
+from cvxscreen._support.compiled import CompileClock
+from cvxscreen.designs import rows as module
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 
@@ -85,6 +89,32 @@ def test_every_storage_gives_the_same_numbers(name: str) -> None:
     precise, error = rows.forward_precise(index, x)
     assert (np.abs(precise - (DENSE @ x)[index]) <= error).all()
     assert rows.sparse == ("CS" in name or "COO" in name)
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_light_rows_are_multiplied_entry_by_entry(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the same numbers as without compiled code, whose price is counted till it is there."""
+    clock = CompileClock(np.inf, SimpleNamespace(signatures=()))
+    monkeypatch.setattr(compiled_support, "on_disk", lambda loop: False)
+    monkeypatch.setattr(module, "GRAMS", clock)
+    monkeypatch.setattr(module, "ENTRYWISE", 2.0)
+    light = Rows(sp.csr_matrix(X.astype(kind)), SIGN, EXTRA)
+    weights, some = RNG.integers(0, 5, N) ** 2 / 4.0, RNG.random(N) < 0.5
+    cases = (None, weights), (some, weights[some]), (np.array([3, 0, 30]), weights[:3])
+    made = [light.weighted_gram(*case) for case in cases]
+    assert clock.spent > 0.0
+    clock.price, spent, calls = 0.0, clock.spent, []
+    add = module.add_products if kind is np.float64 else module.add_products.py_func
+    monkeypatch.setattr(module, "add_products", lambda *a: calls.append(1) or add(*a))
+    for (index, weight), before in zip(cases, made, strict=True):
+        rows = DENSE if index is None else DENSE[index]
+        found = light.weighted_gram(index, weight)
+        np.testing.assert_array_equal(found, rows.T @ (weight[:, None] * rows))
+        np.testing.assert_array_equal(found, before)
+    assert len(calls) == 3
+    assert clock.spent == spent
 
 
 @pytest.mark.parametrize("name", STORED)

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import cvxscreen as cs
+from cvxscreen._support import compiled as compiled_support
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.data_changes import bootstrap as module
 from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, counts
 from cvxscreen.data_changes.reweight import taken, weighted
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.solvers.compiled_path import segments
 
 X, Y = two_gaussians(400, 5, seed=3)
 T = X @ np.array([1.0, -2.0, 0.5, 0.0, 1.0]) + np.sin(5.0 * X[:, 0])
@@ -102,7 +102,7 @@ def test_many_fits_buy_what_nothing_has_compiled_yet(monkeypatch: pytest.MonkeyP
     blocks = cs.bootstrap(solution, 2 * BLOCK, seed=2, tol=1e-9)
     for clock in (module.TOGETHER, module.FRESH):
         monkeypatch.setattr(clock, "spent", 0.0)
-    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
+    monkeypatch.setattr(compiled_support, "on_disk", lambda loop: False)
     monkeypatch.setattr(module, "ready", lambda: bool(bought))
     monkeypatch.setattr(module, "compile_now", lambda *clocks: bought.extend(clocks))
     made = []

@@ -13,6 +13,8 @@ import scipy.sparse as sp
 from sparse_problems import KINDS, D, N, make, solved, table, target_of, words
 
 import cvxscreen
+from cvxscreen._support import compiled as compiled_support
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.certificate import Passes, certify
 from cvxscreen.core.closed_form import c_min
 from cvxscreen.core.duality import reference_point
@@ -21,8 +23,6 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import dual_active_set as module
 from cvxscreen.solvers import dual_coordinate_descent
-from cvxscreen.solvers.compiled_path import segments
-from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.dual_active_set import (
     FARTHEST,
     DualActiveSet,
@@ -159,7 +159,7 @@ def test_small_problems_do_not_wait_for_a_compiler(
     clock = CompileClock(np.inf, SimpleNamespace(signatures=()))
     for loops in (module, dual_coordinate_descent):
         monkeypatch.setattr(loops, "CLOCK", clock)
-    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
+    monkeypatch.setattr(compiled_support, "on_disk", lambda loop: False)
     monkeypatch.setattr(dual_coordinate_descent, "before_loading", lambda problem: False)
     with monkeypatch.context() as patch:
         patch.setattr(module, "_Run", None)

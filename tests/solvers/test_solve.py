@@ -7,9 +7,10 @@ import pytest
 from strategies import CASES, Case, reference
 
 import cvxscreen
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.solvers import few_terms, solve
-from cvxscreen.solvers.compiled_path.segments import CompileClock, suits, suits_one
+from cvxscreen.solvers.compiled_path.segments import suits, suits_one
 from cvxscreen.solvers.few_terms import few, solve_few
 
 

@@ -16,13 +16,13 @@ from strategies import LOSSES, Case, build
 
 import cvxscreen
 from cvxscreen._support import compiled as compiled_support
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import path as path_run
 from cvxscreen.solvers import dual_coordinate_descent, registry, solve
 from cvxscreen.solvers import solve as solving
 from cvxscreen.solvers.compiled_path import segments
-from cvxscreen.solvers.compiled_path.segments import CompileClock
 from cvxscreen.solvers.dual_coordinate_descent import begins
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
@@ -170,7 +170,7 @@ def test_many_problems_of_one_call_buy_one_part_of_the_code(
     clock.spent = 6.0
     monkeypatch.setattr(segments, "newton", newton)
     monkeypatch.setattr(segments, "PARTS", clock)
-    monkeypatch.setattr(segments, "on_disk", lambda loop: False)
+    monkeypatch.setattr(compiled_support, "on_disk", lambda loop: False)
     with segments.one_purchase():
         assert [segments.ready(), segments.ready()] == [False, False]
         assert len(newton.signatures) == 1
@@ -187,8 +187,8 @@ def test_what_is_compiled_meanwhile_is_no_rent(monkeypatch: pytest.MonkeyPatch) 
     """Only the work itself counts: compiling a helper must not buy the whole path."""
     now, clock = [0.0], CompileClock(5.0)
     said = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(segments, "process_time", lambda: now[0])
-    monkeypatch.setattr(segments, "ANNOUNCEMENT", said)
+    monkeypatch.setattr(compiled_support, "process_time", lambda: now[0])
+    monkeypatch.setattr(compiled_support, "ANNOUNCEMENT", said)
     with clock.rent(coming=40):
         now[0] += 2.1
         said.seconds += 2.0
@@ -206,8 +206,8 @@ def test_programs_that_each_wait_a_little_have_compiled_code_in_the_end(
     place = SimpleNamespace(_index_path=str(tmp_path / "loop.nbi"))
     monkeypatch.setattr(compiled_support, "_index", lambda loop: place)
     now = [0.0]
-    monkeypatch.setattr(segments, "process_time", lambda: now[0])
-    monkeypatch.setattr(segments, "ANNOUNCEMENT", SimpleNamespace(seconds=0.0))
+    monkeypatch.setattr(compiled_support, "process_time", lambda: now[0])
+    monkeypatch.setattr(compiled_support, "ANNOUNCEMENT", SimpleNamespace(seconds=0.0))
     for process in range(3):
         clock = CompileClock(5.0, loop=object())
         assert clock.before == pytest.approx(2.0 * process)
