@@ -12,7 +12,9 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.draft import Draft
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import in_simpler_atoms
+from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
 cvxpy_plugin.register()
 
@@ -163,6 +165,20 @@ def test_an_answer_for_other_values_of_a_parameter() -> None:
         truth = problem.solve(solver="CLARABEL", **TIGHT)
         assert problem.solve(method="screen", always=True) == pytest.approx(truth, rel=1e-7)
         assert cvxscreen.Report.of(problem).recognised
+
+
+def test_a_risk_beside_squares_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its level is a coordinate like the user's: no rule is tried on it, nor is another form."""
+    rng = np.random.default_rng(1)
+    returns = rng.standard_normal((5000, D)) + 0.1
+    share = cp.Variable(D)
+    objective = cp.Minimize(cp.cvar(-returns @ share, 0.9) + cp.sum_squares(share))
+    risk = cp.Problem(objective, [cp.sum(share) == 1, share >= 0])
+    plain = risk.solve(solver="CLARABEL", **TIGHT)
+    monkeypatch.setattr(Draft, "of", lambda *_, **__: pytest.fail("rules are tried"))
+    found = recognise(risk)
+    assert (found.problem.n, found.problem.d) == (5000, D + 1)
+    assert risk.solve(method="screen", always=True) == pytest.approx(plain, rel=1e-8)
 
 
 def test_losses_of_a_constraint_are_no_coordinates() -> None:

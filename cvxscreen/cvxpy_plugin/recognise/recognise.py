@@ -204,8 +204,9 @@ def _one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition |
     squared = int(np.count_nonzero(squares > 0))
     diagonal = squared == standard.quadratic.nnz
     held = 2 * squared >= d or strongly_convex is None
-    own = all(variable.id in canonical.own for variable in standard.variables)
-    if not (diagonal and held and own and (group.weight > 0).all() and arguments.touched().all()):
+    # What the arguments of the user's losses touch is the user's, or a level of a sum of largest.
+    touched = arguments.touched().all()
+    if not (diagonal and held and touched and (group.weight > 0).all()):
         return None
     if standard.cones and not _few_linear(standard):
         return None
