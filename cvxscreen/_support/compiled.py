@@ -195,7 +195,7 @@ def _announce_compiling() -> None:
     from numba.core import event
 
     event.Listener.register(Announcement)
-    event.register("numba:compile", ANNOUNCEMENT)  # type: ignore[no-untyped-call]
+    event.register("numba:compile", ANNOUNCEMENT)
 
 
 IMPORTING = RLock()

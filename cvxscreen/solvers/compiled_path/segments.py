@@ -589,7 +589,7 @@ def _interpreted() -> bool:
     import_numba()
     from numba.core import config
 
-    return bool(config.DISABLE_JIT)  # type: ignore[attr-defined]
+    return bool(config.DISABLE_JIT)
 
 
 def ready() -> bool:
@@ -696,7 +696,7 @@ def _compiled_path() -> Entry:
 
     parts, kinds = _types()
     whole, number = types.int64, types.float64
-    pair = types.Tuple((number, whole, number))  # type: ignore[no-untyped-call]
+    pair = types.Tuple((number, whole, number))
     signature = pair(whole, kinds[1], kinds[2], whole, number, number, number, whole)
     solver = types.FunctionType(signature)
     loop = loops.follow_path
@@ -720,7 +720,7 @@ def _types() -> tuple[tuple[Any, ...], list[Any]]:
         Data(terms, line, line, square, -1, 0.0), terms, work, along,
         np.zeros(1, RECORD)[0], Request(line, OFF, 0.0, 1.0, 0.0), found,
     )
-    return parts, [numba.typeof(part) for part in parts]  # type: ignore[no-untyped-call]
+    return parts, [numba.typeof(part) for part in parts]
 
 
 def run(arguments: tuple[Any, ...], k: int) -> int:
