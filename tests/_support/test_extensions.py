@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +14,14 @@ class Cycle:
 
     def __init__(self) -> None:
         self.itself = self
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_frozen() -> Iterator[None]:
+    """As in a process that runs no tests; tests/conftest.py freezes what their imports made."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 def test_garbage_is_found_again_after_what_was_imported() -> None:
