@@ -37,6 +37,9 @@ RIDGE = 1e-12
 STEPS = 12
 """Steps of `faces` at most."""
 
+SETTLE = 0.7
+"""Share of a block's answers that have to settle in so many steps, for the next to take them."""
+
 MOST = 2000
 """Most terms of a program; beyond, and for what is not certified, refits go through `solve`."""
 
@@ -82,6 +85,7 @@ class Programs:
         few = int(self.inside.sum()) + NEAREST
         self.near = np.sort(np.argsort(away, kind="stable")[:few])
         span = np.minimum(losses.hi - losses.lo, 2.0 * float(np.abs(theta).max(initial=0.0)))
+        self.steps = STEPS
         self.eps = SHARE * tol * abs(solution.value) / max(float(span[self.near].sum()), 1e-300)
 
     def without(self, index: Index, near: Index) -> LeftOutProofs | None:
@@ -95,11 +99,14 @@ class Programs:
     def _answers(self, gram: Array, rows: Index, index: Index) -> Array:
         """The best slopes at `rows` without each term of `index`, all other terms keeping theirs.
 
-        Where the steps of `faces` do not settle, programs are solved from where these end.
+        Where the steps of `faces` do not settle, programs are solved from where the first leads.
+        Where many do not, as beside tubes or points that are there often, later blocks take one.
         """
         f, theta, own = self.problem.losses.take(rows), self.theta[rows], rows.searchsorted(index)
         margins = self.proofs.margins[rows]
-        found, settled = faces(gram, f, theta, margins, self.inside[rows], own)
+        found, settled = faces(gram, f, theta, margins, self.inside[rows], own, self.steps)
+        if settled.mean() < SETTLE:
+            self.steps = 1
         for k in np.flatnonzero(~settled):
             lo, hi, slopes = f.lo.copy(), f.hi.copy(), found[k]
             lo[own[k]] = hi[own[k]] = 0.0
@@ -110,7 +117,8 @@ class Programs:
 
 
 def faces(
-    gram: Array, f: LossTerms, theta: Array, margins: Array, inside: NDArray[np.bool_], own: Index
+    gram: Array, f: LossTerms, theta: Array, margins: Array, inside: NDArray[np.bool_], own: Index,
+    most: int,
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Slopes at the optimum without each of the terms `own`, and which of the K answers they are.
 
@@ -124,10 +132,10 @@ def faces(
     free, held = np.tile(inside, (K, 1)), np.tile(theta, (K, 1))
     free[answers, own], held[answers, own] = False, 0.0
     weight = float(np.median(gram.diagonal()))
-    settled = np.zeros(K, dtype=bool)
+    settled, first_at = np.zeros(K, dtype=bool), held
     try:
         inverse = np.linalg.inv(matrix)
-        for _ in range(STEPS):
+        for step in range(most):
             other = free != inside
             few = np.flatnonzero(other.any(axis=0))
             leave, other, set_to = inside[few], other[:, few], (held - theta)[:, few]
@@ -151,6 +159,8 @@ def faces(
             change[:, base] = first - steps @ RU.T
             change[:, few] = np.where(other, np.where(leave, set_to, steps), change[:, few])
             t, at = margins - change @ gram, theta + change
+            if step == 0:
+                first_at = np.clip(at, f.lo, f.hi)
             slopes = f.proximal_slope(t, at, weight)
             slopes[answers, own] = 0.0
             moves = (slopes > f.lo) & (slopes < f.hi) & ((slopes != 0.0) | (f.e == 0.0))
@@ -161,4 +171,5 @@ def faces(
                 break
     except np.linalg.LinAlgError:
         pass
-    return np.ascontiguousarray(held), settled & np.isfinite(held).all(axis=1)
+    settled &= np.isfinite(held).all(axis=1)
+    return np.where(settled[:, None], held, np.nan_to_num(first_at)), settled
