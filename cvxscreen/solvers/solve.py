@@ -17,6 +17,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.compiled import at_hand
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, Passes
@@ -29,7 +30,6 @@ from cvxscreen.solvers.compiled_path.segments import (
     CALL,
     PARTS,
     KeptPath,
-    at_hand,
     before_loading,
     charge,
     ready,
