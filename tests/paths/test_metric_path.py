@@ -112,7 +112,7 @@ def test_slopes_that_are_not_kept_follow_from_the_metric(
     k: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of many triplets, listed or not: a resumed path certifies its points all the same."""
-    monkeypatch.setattr(sequence, "KEPT", 0)
+    monkeypatch.setattr(sequence, "LISTED_ON_PATH", 0)
     X, y = load_iris(return_X_y=True)
     p = cvxscreen.rtlm(X[::5], cvxscreen.triplets(X[::5], y[::5], k=k), 1.0)
     options = {"values": lambda_max(p) * 0.7 ** np.arange(1, 4), "checkpoint": tmp_path / "c.npz"}

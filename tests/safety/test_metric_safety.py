@@ -19,8 +19,8 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.screening.reduction import judge
-from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
-from cvxscreen.solvers.metric.task import _decided, shrink
+from cvxscreen.solvers.metric.solver import MetricOptimisation, closed_form, task_of
+from cvxscreen.solvers.metric.task import _undecided_terms, reduce_task
 
 NAMES = ("gb", "pgb", "dgb", "cdgb", "rpb", "rrpb", "midpoint")
 SCALES: dict[str, Any] = {
@@ -96,12 +96,12 @@ def test_what_the_solver_takes_away_is_right(scale: str, listed: bool) -> None:
         H = p.design.dense()
         place = {(int(a), int(b)): t for t, (a, b) in enumerate(zip(plus, minus, strict=True))}
         for tol in (0.3, 1e-2, 1e-5, 1e-9):
-            state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
+            state, sphere = MetricOptimisation(tol=tol, screen=False).solve(task, closed_form(task))
             away = mp.sqrt(mp.fsum(
                 (u - mp.mpf(float(v))) ** 2 for u, v in zip(x, sphere.centre.ravel(), strict=True)
             ))
             assert away <= sphere.radius
-            reduced, _, dropped, fixed = shrink(task, sphere, state, sort=True)
+            reduced, _, dropped, fixed = reduce_task(task, sphere, state, sort=True)
             assert dropped + fixed + len(reduced.terms) == p.n
             # The pairs left, by their points: everything else was decided.
             key = {(int(a), int(b)): k for k, (a, b) in enumerate(
@@ -137,7 +137,7 @@ def test_the_solver_decides_every_term_as_bound_and_rule_do(listed: bool, diagon
         task = replace(task, terms=Indexed(plus, minus, len(task.table)))
     shares = []
     for tol in (0.3, 1e-1, 1e-2, 1e-4, 1e-6):
-        state, sphere = Run(tol=tol, screen=False).solve(task, closed_form(task))
+        state, sphere = MetricOptimisation(tol=tol, screen=False).solve(task, closed_form(task))
         ball = named("midpoint")(p, reference_point(p, state.metric.value.ravel()))
         root = float(np.sqrt(p.lam))
         apart = np.linalg.norm(root * sphere.centre.ravel() - root * ball.centre)
@@ -148,7 +148,7 @@ def test_the_solver_decides_every_term_as_bound_and_rule_do(listed: bool, diagon
         said = judge(p, Ball(
             p, "given", middle, p.design.forward(middle), root * sphere.radius, sphere.gap
         ))
-        left, kept, dropped, fixed = _decided(task, (sphere,), state, True)
+        left, kept, dropped, fixed = _undecided_terms(task, (sphere,), state, True)
         if kept is None:
             pairs = set(zip(*(side.tolist() for side in left.index()), strict=True))
             kept = np.array([pair in pairs for pair in zip(plus, minus, strict=True)])

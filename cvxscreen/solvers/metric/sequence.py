@@ -29,27 +29,33 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.comparisons import Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.lambda_max import lambda_max
-from cvxscreen.solvers.metric.solver import LISTED, Run, closed_form, solve_kinked, task_of
+from cvxscreen.solvers.metric.solver import (
+    LISTED,
+    MetricOptimisation,
+    closed_form,
+    solve_plain_hinge,
+    task_of,
+)
 from cvxscreen.solvers.metric.task import (
-    SMALL,
-    Iterate,
-    Metric,
-    ScreeningCostModel,
-    Task,
-    decided,
-    shrink_together,
-    work,
+    CHEAP,
+    FactoredMetric,
+    MetricIterate,
+    MetricTask,
+    ScreeningPauses,
+    count_decided,
+    evaluation_cost,
+    reduce_for_interval,
 )
 from cvxscreen.solvers.solution import LazyNumbers
 
 SHARE = 0.2
-"""Worth keeping if no more terms than this share are left."""
+"""A reduction for several values of lam is kept if it leaves at most this share of the terms."""
 
 PROMISING = 0.005
-"""Worth a look if no more terms than this share were left at the lam the look is from."""
+"""It is tried if no more than this share was left at the lam whose iterate it is made from."""
 
-LONGEST = 16
-"""How many values of lam to look ahead at most."""
+LONGEST_SPAN = 16
+"""For how many values of lam it is made at most."""
 
 
 @dataclass
@@ -59,27 +65,29 @@ class IntervalReduction:
     Attributes
     ----------
     span : int
-        How many values of lam to look ahead; doubled where that worked, halved where it did not.
-    task : Task or None
+        For how many values of lam the next one is made; doubled after a success, else halved.
+    task : MetricTask or None
         Valid for ``low <= lam <= high``.
     dropped, fixed : int
         Terms it lacks: on the zero piece, on the linear one.
     """
 
     span: int = 4
-    task: Task | None = None
+    task: MetricTask | None = None
     low: float = 0.0
     high: float = 0.0
     dropped: int = 0
     fixed: int = 0
 
-    def at(self, lam: float) -> Task | None:
+    def at(self, lam: float) -> MetricTask | None:
         """The reduced task at `lam`, where there is one."""
         if self.task is None or not self.low <= lam <= self.high:
             return None
         return self.task.at(lam)
 
-    def look(self, task: Task, state: Iterate, left: int, coming: Sequence[float]) -> None:
+    def decide_ahead(
+        self, task: MetricTask, state: MetricIterate, left: int, coming: Sequence[float]
+    ) -> None:
         """Decide terms of `task` from `state` for the values of lam that come next.
 
         `left` terms were undecided at the lam of `state` itself.
@@ -91,17 +99,17 @@ class IntervalReduction:
         spheres = [task.at(lam).sphere(state) for lam in (self.low, self.high)]
         radius = max(sphere.radius for sphere in spheres)
         wide = [sphere._replace(radius=radius) for sphere in spheres]
-        found = shrink_together(task, wide, state, int(SHARE * len(task.terms)))
+        found = reduce_for_interval(task, wide, state, int(SHARE * len(task.terms)))
         if found is None:
             self.span = max(self.span // 2, 2)
             return
         self.task, self.dropped, self.fixed = found
-        self.span = min(2 * self.span, LONGEST)
+        self.span = min(2 * self.span, LONGEST_SPAN)
 
 
 Array = NDArray[np.float64]
 
-KEPT = 100_000
+LISTED_ON_PATH = 100_000
 """Up to this many terms a path keeps a dual variable of each at every lam."""
 
 
@@ -113,15 +121,15 @@ class MetricPathPoint:
     ----------
     problem : Problem
     x, theta : arrays
-        `theta` is empty where there are more than `KEPT` terms.
+        `theta` is empty where there are more than `LISTED_ON_PATH` terms.
     certificate : Certificate
     before : mapping
         Shares of the terms proven zero and linear before anything was solved; where the solver did
         not screen, worked out when asked for, from the reference that it started from.
     screened : bool
         Whether the solver used them.
-    kept, iterations, looks : int
-        Terms in the smallest reduced task; iterations; looks at the gap that were recorded.
+    kept, iterations, checks : int
+        Terms in the smallest reduced task; iterations; evaluations of the gap that were recorded.
     loss : float
         Sum of the losses.
     seconds : float
@@ -136,7 +144,7 @@ class MetricPathPoint:
     screened: bool
     kept: int
     iterations: int
-    looks: int
+    checks: int
     loss: float
     seconds: float
     status: str
@@ -173,7 +181,7 @@ def iterate_path(
     """
     base = task_of(problem)
     fast = isinstance(base.terms, Products)
-    last, interval, costs = list(first)[-2:], IntervalReduction(), ScreeningCostModel()
+    last, interval, costs = list(first)[-2:], IntervalReduction(), ScreeningPauses()
     grid = [float(lam) for lam in values]
     for number, lam in enumerate(grid):
         began = perf_counter()
@@ -182,25 +190,29 @@ def iterate_path(
         task = base.at(lam) if known is None else known
         start, behind = _start(task, last), tuple(last)
         screened = screen and (known is not None or costs.screens())
-        run = Run(tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter))
+        run = MetricOptimisation(
+            tol=0.5 * tol, screen=screened, method=method, limits=limits.each(max_iter)
+        )
         if known is not None:
             run.dropped, run.fixed = interval.dropped, interval.fixed
         proof: list[tuple[Array, Array | None, Certificate]] = []
 
-        def accept(metric: Metric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
-            x = _settled(here, metric)
+        def accept(metric: FactoredMetric, here: Problem = here, proof: list = proof) -> bool:  # type: ignore[type-arg]
+            x = _in_the_cone(here, metric)
             proof.append((x, None, certify_metric(here, x, tol=tol)))
             return proof[-1][2].ok
 
         if (task.smoothing == 0.0).any():
-            metric, run, _, theta = solve_kinked(task, start, run)
+            metric, run, _, theta = solve_plain_hinge(task, start, run)
             proof.append(_listed(here, metric, theta, tol))
         else:
             state, _ = run.solve(task, start, accept if fast else None)
             metric = state.metric
-            if screened and known is None and run.opening is not None and run.steps:
-                interval.look(task, run.opening, run.steps[0].kept, grid[number + 1:])
-                if interval.task is None and work(task) > SMALL:
+            if screened and known is None and run.first_iterate is not None and run.checks:
+                interval.decide_ahead(
+                    task, run.first_iterate, run.checks[0].kept, grid[number + 1 :]
+                )
+                if interval.task is None and evaluation_cost(task) > CHEAP:
                     costs.learn(run.saved, run.spent)
             if not proof or not proof[-1][2].ok:
                 proof.append(_checked(here, metric, tol, fast))
@@ -208,17 +220,17 @@ def iterate_path(
         last = [*last[-1:], (lam, x)]
         if slopes is None:
             slopes = np.zeros(0)
-            if here.n <= KEPT:
+            if here.n <= LISTED_ON_PATH:
                 slopes = here.losses.slope(here.design.forward(x))
-        shrunk = run.steps[0] if screened and run.steps and run.iterations else None
+        shrunk = run.checks[0] if screened and run.checks and run.iterations else None
         yield MetricPathPoint(
             here, x, slopes, certificate,
             _shares(shrunk.dropped, shrunk.fixed, here.n) if shrunk else (
                 LazyNumbers(partial(_proven_at_start, base, lam, behind))
             ),
             shrunk is not None,
-            min((step.kept for step in run.steps), default=here.n), run.iterations,
-            len(run.steps), certificate.primal - smooth_part(problem, x, lam),
+            min((step.kept for step in run.checks), default=here.n), run.iterations,
+            len(run.checks), certificate.primal - smooth_part(problem, x, lam),
             perf_counter() - began, run.limits.word(certificate.ok),
         )
 
@@ -228,12 +240,12 @@ def _shares(dropped: int, fixed: int, terms: int) -> dict[str, float]:
 
 
 def _proven_at_start(
-    base: Task, lam: float, last: Sequence[tuple[float, Array]]
+    base: MetricTask, lam: float, last: Sequence[tuple[float, Array]]
 ) -> dict[str, float]:
     """What the extrapolated start at `lam` proves about all terms."""
     task = base.at(lam)
     state = task.evaluate(_start(task, last))
-    return _shares(*decided(task, task.sphere(state), state), len(task.terms))
+    return _shares(*count_decided(task, task.sphere(state), state), len(task.terms))
 
 
 def smooth_part(problem: Problem, x: Array, lam: float) -> float:
@@ -241,7 +253,7 @@ def smooth_part(problem: Problem, x: Array, lam: float) -> float:
     return 0.5 * lam * float(x @ x) + float(problem.linear @ x) + problem.constant
 
 
-def _start(task: Task, last: Sequence[tuple[float, Array]]) -> Metric:
+def _start(task: MetricTask, last: Sequence[tuple[float, Array]]) -> FactoredMetric:
     if not last:
         return closed_form(task)
     (lam2, older), (lam1, newer) = last[0], last[-1]
@@ -251,15 +263,16 @@ def _start(task: Task, last: Sequence[tuple[float, Array]]) -> Metric:
     return task.cone.project((newer + lead * (newer - older)).reshape(task.minus_linear.shape))
 
 
-def _settled(problem: Problem, metric: Metric) -> Array:
+def _in_the_cone(problem: Problem, metric: FactoredMetric) -> Array:
+    """The coordinates of a metric, rounded into the cone as the penalty has it."""
     x = metric.value.ravel()
     return x if problem.penalty is None else problem.penalty.project(x)
 
 
 def _checked(
-    problem: Problem, metric: Metric, tol: float, fast: bool
+    problem: Problem, metric: FactoredMetric, tol: float, fast: bool
 ) -> tuple[Array, Array | None, Certificate]:
-    x = _settled(problem, metric)
+    x = _in_the_cone(problem, metric)
     if fast or problem.n > LISTED:
         return x, None, certify_metric(problem, x, tol=tol)
     theta = problem.losses.slope(problem.design.forward(x))
@@ -267,9 +280,9 @@ def _checked(
 
 
 def _listed(
-    problem: Problem, metric: Metric, theta: Array, tol: float
+    problem: Problem, metric: FactoredMetric, theta: Array, tol: float
 ) -> tuple[Array, Array, Certificate]:
-    x = _settled(problem, metric)
+    x = _in_the_cone(problem, metric)
     theta = np.clip(theta, problem.losses.lo, problem.losses.hi)
     return x, theta, certify(problem, x, theta, tol=tol)
 
@@ -351,7 +364,7 @@ def metric_rows(
             "kept": point.kept,
             "predicted": 0,
             "refuted": 0,
-            "rounds": point.looks,
+            "rounds": point.checks,
             "seconds": point.seconds,
             "over": "lam",
         }

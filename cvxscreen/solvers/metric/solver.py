@@ -50,14 +50,14 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
 )
 from cvxscreen.solvers.metric.task import (
-    Iterate,
-    Metric,
+    FactoredMetric,
+    MetricIterate,
+    MetricTask,
     Sphere,
-    Task,
-    active,
-    shrink,
-    shrinking_work,
-    work,
+    active_terms,
+    evaluation_cost,
+    reduce_task,
+    reduction_cost,
 )
 from cvxscreen.solvers.solution import Answer, Round, Solution, UnlistedSolution
 
@@ -79,7 +79,7 @@ from cvxscreen.solvers.solution import Answer, Round, Solution, UnlistedSolution
 Array = NDArray[np.float64]
 
 
-def first_step(task: Task, state: Iterate) -> float:
+def first_step(task: MetricTask, state: MetricIterate) -> float:
     """A cautious first step: as long as the metric, or as the one that ``v`` would make alone."""
     gradient = float(np.linalg.norm(state.gradient(task.lam)))
     target = max(
@@ -89,8 +89,8 @@ def first_step(task: Task, state: Iterate) -> float:
 
 
 def projected_gradient(
-    task: Task, state: Iterate, memory: dict[str, float] | None = None
-) -> Iterator[Iterate]:
+    task: MetricTask, state: MetricIterate, memory: dict[str, float] | None = None
+) -> Iterator[MetricIterate]:
     """Projected gradient with the averaged Barzilai-Borwein step (Yoshida et al. 2019, sec. 7).
 
     ``eta = |<dM, dG> / <dG, dG> + <dM, dM> / <dM, dG>| / 2``. Stops when the metric stands still.
@@ -127,7 +127,7 @@ CYCLE = 10
 """Steps on one active set (Yoshida et al. 2019, section 7.3, after Weinberger and Saul 2009)."""
 
 
-def active_set(task: Task, state: Iterate) -> Iterator[Iterate]:
+def active_set(task: MetricTask, state: MetricIterate) -> Iterator[MetricIterate]:
     """Projected gradients on the terms whose loss is positive, chosen anew after every `CYCLE`.
 
     Every state is evaluated on the whole task: what the active terms alone say is no bound. Where a
@@ -137,7 +137,7 @@ def active_set(task: Task, state: Iterate) -> Iterator[Iterate]:
     slack, best = 0.0, state.primal
     memory: dict[str, float] = {}
     while True:
-        small = active(task, state.values, slack)
+        small = active_terms(task, state.values, slack)
         metric = state.metric
         for inner in islice(projected_gradient(small, small.evaluate(metric), memory), CYCLE):
             metric = inner.metric
@@ -151,43 +151,46 @@ def active_set(task: Task, state: Iterate) -> Iterator[Iterate]:
 Operator = Callable[[Array], Array]
 
 
-def newton(task: Task, state: Iterate) -> Iterator[Iterate]:
-    """States of the method, each projected onto the cone; see the module's docstring."""
+def newton(task: MetricTask, state: MetricIterate) -> Iterator[MetricIterate]:
+    """Iterates of the proximal augmented Lagrangian (see above), projected onto the cone."""
     cone, lam = task.cone, task.lam
-    split = cone.split(state.v)
+    split = cone.moreau(state.v)
     gam = split.positive - state.v
     sigma = 10.0 * lam
     value = state.metric.value.copy()
     while True:
         scale = float(np.linalg.norm(value)) * lam + 1e-300
         for _ in range(30):
-            gradient, hessian, level = _local(task, value, gam, sigma)
+            gradient, hessian, level = _augmented_lagrangian(task, value, gam, sigma)
             size = float(np.linalg.norm(gradient))
-            apart = float(np.linalg.norm(cone.split(gam - sigma * value).positive - gam))
+            apart = float(np.linalg.norm(cone.moreau(gam - sigma * value).positive - gam))
             if size <= max(0.1 * lam / sigma * apart, 1e-13 * scale):
                 break
             direction = _conjugate_gradients(
                 hessian, -gradient, min(0.1, size / scale) * size, 4 * value.size
             )
-            value, moved = _search(task, value, direction, gradient, gam, sigma, level)
+            value, moved = _line_search(task, value, direction, gradient, gam, sigma, level)
             if not moved:
                 break
-        gam = cone.split(gam - sigma * value).positive
+        gam = cone.moreau(gam - sigma * value).positive
         sigma = min(3.0 * sigma, 1e6 * lam)
         new = task.evaluate(cone.project(value))
         yield new
         # The projected metric's own dual point may already be the better multiplier.
-        other = cone.split(new.v)
+        other = cone.moreau(new.v)
         if np.linalg.norm(other.positive / lam - new.metric.value) < 1e-3 * np.linalg.norm(
             new.metric.value
         ):
             gam = other.positive - new.v
 
 
-def _pieces(
-    task: Task, value: Array
+def _losses_at(
+    task: MetricTask, value: Array
 ) -> tuple[float, Array, NDArray[np.intp], Array]:
-    """Loss, ``sum alpha H``, margins' curvature and its terms at any symmetric `value`."""
+    """At any symmetric `value` the sum of the losses and ``omega`` (see `MetricIterate`).
+
+    With them the terms on the curved piece of their loss, and the curvature ``w / g`` of all terms.
+    """
     q = task.table.values(value.ravel())
     total, omega = task.losses(q)
     margins = task.terms.margins(q)
@@ -196,14 +199,14 @@ def _pieces(
     return total, omega, np.flatnonzero(curved), weight
 
 
-def _local(
-    task: Task, value: Array, gam: Array, sigma: float
+def _augmented_lagrangian(
+    task: MetricTask, value: Array, gam: Array, sigma: float
 ) -> tuple[Array, Operator, float]:
     """Gradient, generalised Hessian and level of the augmented Lagrangian at `value`."""
-    total, omega, curved, weight = _pieces(task, value)
+    total, omega, curved, weight = _losses_at(task, value)
     lam = task.lam
     inner = gam - sigma * value
-    slope, derivative = _projection(inner)
+    slope, derivative = _projection_and_derivative(inner)
     gradient = lam * value - task.minus_linear - task.table.adjoint(omega) - slope
     terms, used = task.terms.take(curved).compact()
     table, weight = task.table.take(used), weight[curved]
@@ -224,7 +227,7 @@ def _scattered(terms: Indexed, theta: Array) -> Array:
     return omega
 
 
-def _projection(inner: Array) -> tuple[Array, Operator]:
+def _projection_and_derivative(inner: Array) -> tuple[Array, Operator]:
     """``[inner]_+`` and the action of a generalised derivative there."""
     if inner.ndim == 1:
         positive = inner > 0.0
@@ -261,8 +264,8 @@ def _conjugate_gradients(apply: Operator, right: Array, tol: float, limit: int) 
     return x
 
 
-def _search(
-    task: Task, value: Array, direction: Array, gradient: Array, gam: Array, sigma: float,
+def _line_search(
+    task: MetricTask, value: Array, direction: Array, gradient: Array, gam: Array, sigma: float,
     level: float,
 ) -> tuple[Array, bool]:
     """Halve the step until the augmented Lagrangian falls enough."""
@@ -271,7 +274,7 @@ def _search(
     for _ in range(20):
         new = value + size * direction
         total, _ = task.losses(task.table.values(new.ravel()))
-        hinge = task.cone.split(gam - sigma * new).positive
+        hinge = task.cone.moreau(gam - sigma * new).positive
         fresh = total + float(np.vdot(0.5 * task.lam * new - task.minus_linear, new))
         fresh += 0.5 / sigma * float(np.vdot(hinge, hinge))
         if fresh <= level + 1e-4 * size * slope + 1e-14 * abs(level):
@@ -294,15 +297,15 @@ NEWTON_LIMIT = 60
 
 
 @dataclass(frozen=True)
-class Step:
-    """What one look at the gap saw.
+class GapCheck:
+    """The record of one evaluation of the duality gap.
 
     Attributes
     ----------
     iterations : int
         Made so far.
     kept, pairs : int
-        Terms and pairs of the reduced task after the look.
+        Terms and pairs of the reduced task after it.
     dropped, fixed : int
         Terms proven so far on the zero piece and on the linear one.
     gap, primal : float
@@ -318,7 +321,7 @@ class Step:
 
 
 @dataclass
-class Run:
+class MetricOptimisation:
     """The options and the record of a solve.
 
     Attributes
@@ -329,31 +332,32 @@ class Run:
         Whether to shrink the task.
     method : {"auto", "bb", "newton", "active_set"}
         ``"auto"``: projected gradient, then Newton where that is slow.
-    every : int
-        Iterations between two looks at the gap.
+    check_every : int
+        Iterations between two evaluations of the gap.
     limit : int
         Most iterations in all.
     limits : Limits
         Of the whole call.
     dropped, fixed : int
         Terms the task lacks from the start.
-    opening : Iterate
-        The first one of a solve, on the whole task.
+    first_iterate : MetricIterate
+        The start of a solve, evaluated on the whole task.
     saved, spent : float
-        Work that shrinking saved the iterations, and work it took.
+        What reducing the task saved the iterations, and what it cost: both in the unit of
+        `evaluation_cost`.
     """
 
     tol: float = 1e-6
     screen: bool = True
     method: str = "auto"
-    every: int = 2
+    check_every: int = 2
     limit: int = 20_000
     limits: Limits = UNLIMITED
-    on_step: Callable[[Step], None] | None = None
+    on_check: Callable[[GapCheck], None] | None = None
     dropped: int = 0
     fixed: int = 0
-    opening: Iterate | None = None
-    steps: list[Step] = field(default_factory=list)
+    first_iterate: MetricIterate | None = None
+    checks: list[GapCheck] = field(default_factory=list)
     iterations: int = 0
     passes: int = 0
     saved: float = 0.0
@@ -365,8 +369,9 @@ class Run:
     _memory: dict[str, float] = field(default_factory=dict)
 
     def solve(
-        self, task: Task, start: Metric, accept: Callable[[Metric], bool] | None = None
-    ) -> tuple[Iterate, Sphere]:
+        self, task: MetricTask, start: FactoredMetric,
+        accept: Callable[[FactoredMetric], bool] | None = None,
+    ) -> tuple[MetricIterate, Sphere]:
         """The last state on the full task with the sphere it proves.
 
         With `accept`, a metric it accepts is returned as it is, on the reduced task.
@@ -374,9 +379,9 @@ class Run:
         state = task.evaluate(start)
         sphere = task.sphere(state)
         self.passes += 1
-        first, self.opening = (state, sphere), state
+        first, self.first_iterate = (state, sphere), state
         self._whole = len(task.terms) + self.dropped + self.fixed
-        self._work = work(task)
+        self._work = evaluation_cost(task)
         aim = 0.5 * self.tol
         for _ in range(8):
             if sphere.gap <= self.tol * abs(state.primal) or self.limits.spent():
@@ -384,7 +389,7 @@ class Run:
             reduced = task
             self._dropped, self._fixed = self.dropped, self.fixed
             if self.dropped + self.fixed and len(task.terms) < SMALL:
-                self._note(task, sphere.gap, state.primal)
+                self._record(task, sphere.gap, state.primal)
             elif self.screen:
                 reduced, state = self._shrink(task, state, sphere, sort=True)
             metric = self._iterate(reduced, state, aim, sphere.gap)
@@ -398,29 +403,31 @@ class Run:
                 break
         if sphere.gap > first[1].gap:
             return first
-        self._note(task, sphere.gap, state.primal)
+        self._record(task, sphere.gap, state.primal)
         return state, sphere
 
     def _shrink(
-        self, task: Task, state: Iterate, sphere: Sphere, *, sort: bool = False
-    ) -> tuple[Task, Iterate]:
-        reduced, state, dropped, fixed = shrink(task, sphere, state, sort=sort)
-        self.spent += shrinking_work(task, reduced)
+        self, task: MetricTask, state: MetricIterate, sphere: Sphere, *, sort: bool = False
+    ) -> tuple[MetricTask, MetricIterate]:
+        reduced, state, dropped, fixed = reduce_task(task, sphere, state, sort=sort)
+        self.spent += reduction_cost(task, reduced)
         self._dropped += dropped
         self._fixed += fixed
-        self._note(reduced, sphere.gap, state.primal)
+        self._record(reduced, sphere.gap, state.primal)
         return reduced, state
 
-    def _note(self, task: Task, gap: float, primal: float) -> None:
-        step = Step(
+    def _record(self, task: MetricTask, gap: float, primal: float) -> None:
+        check = GapCheck(
             self.iterations, len(task.terms), len(task.table), self._dropped, self._fixed, gap,
             primal,
         )
-        self.steps.append(step)
-        if self.on_step is not None:
-            self.on_step(step)
+        self.checks.append(check)
+        if self.on_check is not None:
+            self.on_check(check)
 
-    def _iterate(self, task: Task, state: Iterate, aim: float, gap: float) -> Metric:
+    def _iterate(
+        self, task: MetricTask, state: MetricIterate, aim: float, gap: float
+    ) -> FactoredMetric:
         """Down to a relative gap of `aim` on `task`, shrinking it on the way."""
         if not len(task.terms):
             return task.cone.project(task.minus_linear / task.lam)
@@ -440,11 +447,11 @@ class Run:
             state = new
             self.iterations += 1
             self.limits.spent(1)
-            self.saved += self._work - work(task)
+            self.saved += self._work - evaluation_cost(task)
             finishing += method == "newton"
             if finishing > NEWTON_LIMIT:
                 break
-            if self.iterations % self.every and method != "newton":
+            if self.iterations % self.check_every and method != "newton":
                 continue
             gap = task.gap(state)
             if gap < best_gap:
@@ -463,24 +470,28 @@ class Run:
                 if len(task.terms) < before:
                     best, best_gap = state, task.gap(state)
                     states = self._method(method)(task, state)
-            if slow * self.every >= 200 and method == "auto":
+            if slow * self.check_every >= 200 and method == "auto":
                 method, slow = "newton", 0
                 state, last = best, best_gap
                 states = self._method(method)(task, state)
         return state.metric if gap <= best_gap else best.metric
 
-    def _method(self, name: str) -> Callable[[Task, Iterate], Iterator[Iterate]]:
+    def _method(self, name: str) -> Callable[[MetricTask, MetricIterate], Iterator[MetricIterate]]:
         known = {"active_set": active_set, "newton": newton}
         return known.get(name, partial(projected_gradient, memory=self._memory))
 
 
 WIDTHS = (5e-2, 1e-2, 2e-3, 4e-4, 8e-5, 1e-5, 1e-6)
+"""Smoothed corners that stand for a kink, one after another, in units of the largest threshold; the
+last is only reached where no wider one has led to the gap that is asked for."""
 
 
-def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphere, Array]:
+def solve_plain_hinge(
+    task: MetricTask, begin: FactoredMetric, run: MetricOptimisation
+) -> tuple[FactoredMetric, MetricOptimisation, Sphere, Array]:
     """The metric, the record, a sphere (of the smoothed task) and slopes ``theta = -alpha``."""
     scale = float(np.abs(task.b).max(initial=0.0)) or 1.0
-    best: tuple[float, Metric, Array, Sphere] | None = None
+    best: tuple[float, FactoredMetric, Array, Sphere] | None = None
     metric, goal = begin, run.tol
     for width in WIDTHS:
         gamma = np.where(task.smoothing == 0.0, width * scale, task.smoothing)
@@ -490,11 +501,11 @@ def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphe
         metric = state.metric
         alpha = _smoothed_alpha(smooth, state)
         for _ in range(3):
-            candidate = (*_improve(task, alpha, metric, 2.0 * width * scale), sphere)
+            candidate = (*_maximise_dual(task, alpha, metric, 2.0 * width * scale), sphere)
             gap, found, alpha, _ = candidate
             if best is None or gap < best[0]:
                 best = candidate
-            if best[0] <= goal * abs(_primal(task, best[1])):
+            if best[0] <= goal * abs(task.evaluate(best[1]).primal):
                 run.tol = goal
                 return best[1], run, best[3], -best[2]
             if gap > 0.5 * best[0] and candidate is not best:
@@ -511,18 +522,14 @@ def solve_kinked(task: Task, begin: Metric, run: Run) -> tuple[Metric, Run, Sphe
     return best[1], run, best[3], -best[2]
 
 
-def _smoothed_alpha(smooth: Task, state: Iterate) -> Array:
+def _smoothed_alpha(smooth: MetricTask, state: MetricIterate) -> Array:
     margins = smooth.terms.margins(smooth.pair_values(state.metric))
     return np.asarray(smooth.weight * np.clip((smooth.b - margins) / smooth.smoothing, 0.0, 1.0))
 
 
-def _primal(task: Task, metric: Metric) -> float:
-    return task.evaluate(metric).primal
-
-
-def _improve(
-    task: Task, alpha: Array, metric: Metric, reach: float
-) -> tuple[float, Metric, Array]:
+def _maximise_dual(
+    task: MetricTask, alpha: Array, metric: FactoredMetric, reach: float
+) -> tuple[float, FactoredMetric, Array]:
     """The gap on all terms after the dual is maximised over those near their kink."""
     margins = task.terms.margins(task.pair_values(metric))
     z = task.b - margins
@@ -559,13 +566,13 @@ def _improve(
     return (gap, dual, alpha) if gap <= own else (own, metric, alpha)
 
 
-def _weighted_sum(task: Task, alpha: Array) -> Array:
+def _weighted_sum(task: MetricTask, alpha: Array) -> Array:
     omega = task.terms.scatter(alpha)
     omega[-1] = 0.0
     return task.table.adjoint(omega)
 
 
-def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:
+def dual_gap(task: MetricTask, metric: FactoredMetric, alpha: Array) -> float:
     """The duality gap of a metric and any ``0 <= alpha <= w``, as a sum of non-negative terms."""
     margins = task.terms.margins(task.pair_values(metric))
     z, p = task.b - margins, alpha / np.where(task.weight > 0.0, task.weight, 1.0)
@@ -573,16 +580,12 @@ def dual_gap(task: Task, metric: Metric, alpha: Array) -> float:
     curve = np.where(smoothing > 0, smoothing, 1.0)
     tau = np.where(smoothing > 0, np.clip(z / curve, 0.0, 1.0), z > 0)
     fy = task.weight * (0.5 * smoothing * (p - tau) ** 2 + (tau - p) * (z - smoothing * tau))
-    split = task.cone.split(_weighted_sum(task, alpha) + task.minus_linear)
+    split = task.cone.moreau(_weighted_sum(task, alpha) + task.minus_linear)
     step = metric.value - split.positive / task.lam
     return up(
         float(np.maximum(fy, 0.0).sum()) + 0.5 * task.lam * float(np.vdot(step, step))
         + task.cone.inner_above(metric, split.lift)
     )
-
-
-__all__ = ["LISTED", "MetricSolver", "is_metric", "solve_metric"]
-
 
 
 def is_metric(problem: Problem) -> bool:
@@ -600,14 +603,14 @@ def _hinges(losses: LossTerms) -> bool:
     return not some[0].any() and not some[1].any() and bool(np.isfinite(some[2]).all())
 
 
-def task_of(problem: Problem) -> Task:
+def task_of(problem: Problem) -> MetricTask:
     """`problem` in the form its solvers work on."""
     one_of("problem", problem, Problem, "a problem of metric learning, from `rtlm`, is needed")
     design, f = problem.design, problem.losses
     if not isinstance(design, Pairs):
         raise InvalidInput("`problem` is not one of metric learning.")
-    b, weight = _short(f.b), -_short(f.lo)
-    smoothing = _short(f.q) * weight
+    b, weight = _shortest_column(f.b), -_shortest_column(f.lo)
+    smoothing = _shortest_column(f.q) * weight
     terms: Indexed | Products = design.terms
     if max(b.size, weight.size, smoothing.size) > 1:
         columns = (b, smoothing, weight)
@@ -619,24 +622,26 @@ def task_of(problem: Problem) -> Task:
     lam, table = float(problem.quadratic.diagonal[0]), design.table
     minus_linear = -problem.linear if table.diagonal else -problem.linear.reshape(table.d, table.d)
     drift = problem.drift * float(np.sqrt(lam)) * (1.0 + 1e-15)
-    return Task(table, terms, b, smoothing, weight, lam, minus_linear, problem.constant, drift)
+    return MetricTask(
+        table, terms, b, smoothing, weight, lam, minus_linear, problem.constant, drift
+    )
 
 
-def _short(column: Array) -> Array:
-    """One entry where all are the same, a fresh array."""
+def _shortest_column(column: Array) -> Array:
+    """A fresh copy of one column of the losses; a single entry where all entries are the same."""
     if not column.size:
         return np.ones(1)
     same = column.strides == (0,) or bool((column == column[0]).all())
     return np.array(column[:1] if same else column)
 
 
-def closed_form(task: Task) -> Metric:
+def closed_form(task: MetricTask) -> FactoredMetric:
     """``[K(w)]_+ / lam``: the optimum for every large lam, a start for the others."""
     return task.cone.project(v_at_full_weight(task) / task.lam)
 
 
-def v_at_full_weight(task: Task) -> Array:
-    """``K(w)``: every term pulling with its whole weight."""
+def v_at_full_weight(task: MetricTask) -> Array:
+    """``K(w) = sum w_t H_t - linear``: `MetricIterate.v` where every term has its largest alpha."""
     flat = replace(task, b=np.full(1, 1.0), smoothing=np.zeros(1))
     if isinstance(task.terms, Indexed) and task.weight.size > 1:
         size = len(task.terms)
@@ -692,9 +697,9 @@ class MetricSolver(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve `problem` to an absolute gap of about `target` (as far as rounding allows)."""
         task = task_of(problem)
-        begin = _begin(task, None if start is None else start.x)
+        begin = _initial_metric(task, None if start is None else start.x)
         scale = max(abs(task.evaluate(begin).primal), 1e-300)
-        found = _solve(task, begin, Run(
+        found = _solve(task, begin, MetricOptimisation(
             tol=max(target / scale, 1e-13), method=self.method, limits=self.limits
         ))
         x = found.metric.value.ravel()
@@ -706,27 +711,27 @@ class MetricSolver(SubproblemSolver):
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SolvedTask:
     """A solved task; `theta` where the dual point is not the slope at the metric (kinks)."""
 
-    metric: Metric
-    run: Run
+    metric: FactoredMetric
+    run: MetricOptimisation
     sphere: Sphere
     theta: Array | None = None
 
 
-def _begin(task: Task, x: Array | None) -> Metric:
-    """Where to start: a given point, or the metric of all terms pulling with full weight."""
+def _initial_metric(task: MetricTask, x: Array | None) -> FactoredMetric:
+    """Where to start: a given point, or the closed form of a large lambda (all alpha = w)."""
     if x is not None:
         return task.cone.project(np.asarray(x, dtype=np.float64).reshape(task.minus_linear.shape))
     return closed_form(task)
 
 
-def _solve(task: Task, begin: Metric, run: Run) -> Found:
+def _solve(task: MetricTask, begin: FactoredMetric, run: MetricOptimisation) -> SolvedTask:
     if (task.smoothing == 0.0).any():
-        return Found(*solve_kinked(task, begin, run))
+        return SolvedTask(*solve_plain_hinge(task, begin, run))
     state, sphere = run.solve(task, begin)
-    return Found(state.metric, run, sphere)
+    return SolvedTask(state.metric, run, sphere)
 
 
 def solve_metric(
@@ -770,14 +775,16 @@ def solve_metric(
     began = perf_counter()
     rounds: list[Round] = []
 
-    def note(step: Step) -> None:
-        rounds.append(_round(step, len(rounds) + 1, perf_counter() - began))
+    def note(check: GapCheck) -> None:
+        rounds.append(_round(check, len(rounds) + 1, perf_counter() - began))
         if on_round is not None:
             on_round(rounds[-1])
 
     task = task_of(problem)
-    run = Run(tol=0.5 * tol, screen=screen, method=method, on_step=note, limits=limits)
-    found = _solve(task, _begin(task, None if start is None else start.x), run)
+    run = MetricOptimisation(
+        tol=0.5 * tol, screen=screen, method=method, on_check=note, limits=limits
+    )
+    found = _solve(task, _initial_metric(task, None if start is None else start.x), run)
     x = found.metric.value.ravel()
     if problem.penalty is not None:
         x = problem.penalty.project(x)
@@ -794,20 +801,20 @@ def solve_metric(
     )
 
 
-def _round(step: Step, number: int, seconds: float) -> Round:
-    info: dict[str, Any] = {"iterations": step.iterations, "pairs": step.pairs}
-    relative = step.gap / max(abs(step.primal), 1e-300)
+def _round(check: GapCheck, number: int, seconds: float) -> Round:
+    info: dict[str, Any] = {"iterations": check.iterations, "pairs": check.pairs}
+    relative = check.gap / max(abs(check.primal), 1e-300)
     return Round(
-        number, step.kept, step.dropped + step.fixed, 0, 0, step.gap, relative, "optimal", info,
+        number, check.kept, check.dropped + check.fixed, 0, 0, check.gap, relative, "optimal", info,
         0.0, seconds,
     )
 
 
 def _streamed(
-    problem: Problem, x: Array, tol: float, found: Found, rounds: list[Round], seconds: float
+    problem: Problem, x: Array, tol: float, found: SolvedTask, rounds: list[Round], seconds: float
 ) -> StreamedSolution:
     proof: Certificate = certify_metric(problem, x, tol=tol)
-    last = found.run.steps[-2] if len(found.run.steps) > 1 else None
+    last = found.run.checks[-2] if len(found.run.checks) > 1 else None
     nothing = np.zeros(0)
     return StreamedSolution(
         problem=problem, x=x, theta=nothing, multipliers=nothing,

@@ -4,8 +4,8 @@ See the package for the formulas; ``minus_linear`` is minus the linear term, wit
 fixed on the linear piece, and `constant` the rest of the latter's value. The dual variable is
 always that of the very M at hand, so that the gap needs no array over the terms.
 
-A `Metric` is a member of its cone by construction: a matrix is the product of a factor with its
-transpose, whatever the eigenvalue routine may have rounded.
+A `FactoredMetric` is a member of its cone by construction: a matrix is the product of a factor with
+its transpose, whatever the eigenvalue routine may have rounded.
 
 An `Indexed` set is shrunk term by term with the exact norms ``|H|``; a product set closes the
 window of every row from both ends, with ``|H|^2 <= |a|^4 + |b|^4``, and never lists a term. Whether
@@ -36,8 +36,8 @@ from cvxscreen.designs.comparisons import (
 Array = NDArray[np.float64]
 
 
-class Metric(NamedTuple):
-    """A member of the cone.
+class FactoredMetric(NamedTuple):
+    """A member of the cone, with the factor that shows it to be one.
 
     Attributes
     ----------
@@ -50,8 +50,8 @@ class Metric(NamedTuple):
     factor: Array
 
 
-class Split(NamedTuple):
-    """A symmetric matrix (or vector) and what its projection onto the cone takes away.
+class MoreauParts(NamedTuple):
+    """Moreau's decomposition: ``matrix = positive - lift lift'``, both parts in the cone.
 
     Attributes
     ----------
@@ -74,7 +74,7 @@ class Semidefinite:
 
     d: int
 
-    def project(self, matrix: Array) -> Metric:
+    def project(self, matrix: Array) -> FactoredMetric:
         """The nearest member, without eigenvalues that are mere rounding."""
         values, vectors = np.linalg.eigh(matrix)
         floor = self.d * UNIT * max(abs(float(values[0])), abs(float(values[-1])))
@@ -85,33 +85,29 @@ class Semidefinite:
         value = factor @ factor.T
         if factor.shape[1] == self.d:
             factor = _triangular(value, factor)
-        return Metric(value, factor)
+        return FactoredMetric(value, factor)
 
-    def split(self, matrix: Array) -> Split:
+    def moreau(self, matrix: Array) -> MoreauParts:
         """`matrix` with its negative part taken off."""
         values, vectors = np.linalg.eigh(matrix)
         used = values < 0.0
         lift = vectors[:, used] * np.sqrt(-values[used])
         factor = vectors[:, ~used] * np.sqrt(values[~used])
-        return Split(matrix + lift @ lift.T, lift, factor)
+        return MoreauParts(matrix + lift @ lift.T, lift, factor)
 
-    def inner_above(self, metric: Metric, lift: Array) -> float:
+    def inner_above(self, metric: FactoredMetric, lift: Array) -> float:
         """An upper bound of ``<metric, lift lift'>``, a sum of squares."""
         cross = float(np.linalg.norm(metric.factor.T @ lift)) * (1.0 + gamma(self.d**2))
         sizes = float(np.linalg.norm(metric.factor)) * float(np.linalg.norm(lift))
         return float((cross + gamma(self.d + 2) * sizes) ** 2)
 
-    def metric_error(self, metric: Metric) -> float:
+    def metric_error(self, metric: FactoredMetric) -> float:
         """Bound of ``|value - factor factor'|``."""
         return gamma(self.d + 2) * float(np.linalg.norm(metric.factor)) ** 2
 
     def lift_error(self, lift: Array) -> float:
         """Bound of the rounding of ``lift lift'``, and its size."""
         return gamma(self.d + 3) * float(np.linalg.norm(lift)) ** 2
-
-    def zero(self) -> Metric:
-        """The zero matrix."""
-        return Metric(np.zeros((self.d, self.d)), np.zeros((self.d, 1)))
 
 
 def _triangular(value: Array, factor: Array) -> Array:
@@ -131,20 +127,20 @@ class Nonnegative:
 
     d: int
 
-    def project(self, vector: Array) -> Metric:
+    def project(self, vector: Array) -> FactoredMetric:
         """The positive part."""
         value = np.maximum(vector, 0.0)
-        return Metric(value, np.sqrt(value))
+        return FactoredMetric(value, np.sqrt(value))
 
-    def split(self, vector: Array) -> Split:
+    def moreau(self, vector: Array) -> MoreauParts:
         """`vector` with its negative part taken off."""
-        return Split(np.maximum(vector, 0.0), np.maximum(-vector, 0.0), np.zeros(0))
+        return MoreauParts(np.maximum(vector, 0.0), np.maximum(-vector, 0.0), np.zeros(0))
 
-    def inner_above(self, metric: Metric, lift: Array) -> float:
+    def inner_above(self, metric: FactoredMetric, lift: Array) -> float:
         """An upper bound of the inner product of two non-negative vectors."""
         return float(metric.value @ lift) * (1.0 + gamma(self.d + 2))
 
-    def metric_error(self, metric: Metric) -> float:
+    def metric_error(self, metric: FactoredMetric) -> float:
         """Nothing is rounded."""
         return 0.0
 
@@ -152,20 +148,16 @@ class Nonnegative:
         """Nothing is rounded."""
         return 0.0
 
-    def zero(self) -> Metric:
-        """The zero vector."""
-        return Metric(np.zeros(self.d), np.zeros(self.d))
-
 
 Cone = Semidefinite | Nonnegative
 
 
-class Iterate(NamedTuple):
+class MetricIterate(NamedTuple):
     """A metric evaluated on a task, with the dual point ``alpha = -losses.slope(margins)``.
 
     Attributes
     ----------
-    metric : Metric
+    metric : FactoredMetric
     primal : float
     values : array, shape (P + 1,)
         The pairs' squared distances.
@@ -176,7 +168,7 @@ class Iterate(NamedTuple):
         Yoshida et al. 2019).
     """
 
-    metric: Metric
+    metric: FactoredMetric
     primal: float
     values: Array
     omega: Array
@@ -221,7 +213,7 @@ class TermFacts:
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class MetricTask:
     """See the module's docstring; `b`, `smoothing` and `weight` have one entry, or one a term.
 
     `smoothing` is the width of the quadratic piece (gamma), `drift` a bound of the error of
@@ -259,23 +251,23 @@ class Task:
             self.facts.point_space = np.empty_like(self.table.points)
         return self.facts.point_space
 
-    def pair_values(self, metric: Metric) -> Array:
+    def pair_values(self, metric: FactoredMetric) -> Array:
         """The squared distances of the pairs under `metric`, shape (P + 1,)."""
         if self.table.diagonal:
             return self.table.values(metric.value)
         return self.table.distances(metric.factor, self.point_space)
 
-    def evaluate(self, metric: Metric) -> Iterate:
+    def evaluate(self, metric: FactoredMetric) -> MetricIterate:
         """One pass: objective and the gradient's data."""
         q = self.pair_values(metric)
         total, omega = self.losses(q)
         v = self.table.adjoint(omega, self.point_space) + self.minus_linear
         value = metric.value
         smooth = 0.5 * self.lam * np.vdot(value, value) - np.vdot(self.minus_linear, value)
-        return Iterate(metric, float(total + smooth) + self.constant, q, omega, v)
+        return MetricIterate(metric, float(total + smooth) + self.constant, q, omega, v)
 
     def losses(self, q: Array) -> tuple[float, Array]:
-        """Sum of the losses at pair values `q`, and ``omega`` (see `Iterate`)."""
+        """Sum of the losses at pair values `q`, and ``omega`` (see `MetricIterate`)."""
         omega = np.zeros(len(self.table) + 1)
         if isinstance(self.terms, Products):
             total = product_pass(
@@ -291,22 +283,22 @@ class Task:
 
     # -- what a state proves --------------------------------------------------------------------
 
-    def gap(self, state: Iterate) -> float:
+    def gap(self, state: MetricIterate) -> float:
         """The duality gap, not rounded outward: for stopping, never for proofs."""
-        split = self.cone.split(state.v)
+        split = self.cone.moreau(state.v)
         step = state.metric.value - split.positive / self.lam
         return float(0.5 * self.lam * np.vdot(step, step)) + self.cone.inner_above(
             state.metric, split.lift
         )
 
-    def sphere(self, state: Iterate) -> Sphere:
+    def sphere(self, state: MetricIterate) -> Sphere:
         """The midpoint sphere of the state with its own dual point, rounded outward.
 
         ``|M* - (M + M_alpha)/2|^2 <= |M - M_alpha|^2 / 4 + (FY + <M, Gamma>) / lam``, where FY is
         only what the rounding of the margins leaves.
         """
         cone, lam, metric = self.cone, self.lam, state.metric
-        split = cone.split(state.v)
+        split = cone.moreau(state.v)
         dual = split.positive / lam
         size_k, size_m = (float(np.linalg.norm(v)) for v in (state.v, metric.value))
         size_b, lifted = float(np.linalg.norm(dual)), float(np.linalg.norm(split.lift)) ** 2
@@ -322,8 +314,8 @@ class Task:
         factor = split.factor / np.sqrt(lam)
         return Sphere(0.5 * (metric.value + dual), radius, gap, dual, factor)
 
-    def v_error(self, state: Iterate) -> float:
-        """Bound of the rounding of `Iterate.v`."""
+    def v_error(self, state: MetricIterate) -> float:
+        """Bound of the rounding of `MetricIterate.v`."""
         weighted = float(self._pair_weights(state.omega) @ self.table.spread)
         return up(self.table.adjoint_factor(self.terms.load) * weighted, 64) + up(
             self.drift + 4.0 * UNIT * float(np.linalg.norm(self.minus_linear))
@@ -363,7 +355,7 @@ class Task:
         most = float(np.abs(self.b).max(initial=0.0) + self.smoothing.max(initial=0.0))
         return up(2.0 * pair + 8.0 * UNIT * (most + 2.0 * size * square))
 
-    def fenchel_young_error(self, metric: Metric) -> float:
+    def fenchel_young_error(self, metric: FactoredMetric) -> float:
         """Upper bound of the Fenchel-Young terms that rounding leaves between M and alpha(M).
 
         With margins off by e: at most ``2 w e^2 / g`` a term, or ``w e`` at a kink (g = 0).
@@ -381,21 +373,21 @@ class Task:
             self.facts.norms = self.table.norms(*self.terms.index())
         return self.facts.norms
 
-    def at(self, lam: float) -> Task:
+    def at(self, lam: float) -> MetricTask:
         """The same task at another lam: if terms were taken off, one where they are decided too."""
         return replace(self, lam=lam)
 
 
-WORTH = 0.02
+LEAST_SHARE = 0.02
 """Terms are taken off if they are no less than this share."""
 
 Proof = tuple[Array, Array, float]
 """Of a sphere: the pairs' values at its centre, their errors, and its radius."""
 
 
-def shrink(
-    task: Task, sphere: Sphere, state: Iterate, *, sort: bool = False
-) -> tuple[Task, Iterate, int, int]:
+def reduce_task(
+    task: MetricTask, sphere: Sphere, state: MetricIterate, *, sort: bool = False
+) -> tuple[MetricTask, MetricIterate, int, int]:
     """The task without the terms that `sphere` decides, the task itself if they are hardly any.
 
     `state` is the one the sphere was made from. Its metric lies in the sphere, so every decided
@@ -408,54 +400,54 @@ def shrink(
 
     Returns
     -------
-    task : Task
-    state : Iterate
+    task : MetricTask
+    state : MetricIterate
         The same metric on it.
     dropped, fixed : int
         Terms proven on the zero piece (R) and on the linear one (L).
     """
-    left, kept, dropped, fixed = _decided(task, (sphere,), state, sort)
-    if dropped + fixed < WORTH * len(task.terms):
+    left, kept, dropped, fixed = _undecided_terms(task, (sphere,), state, sort)
+    if dropped + fixed < LEAST_SHARE * len(task.terms):
         return task, state, 0, 0
     small, used = left.compact()
-    return *_without(task, small, used, state, kept), dropped, fixed
+    return *_reduced(task, small, used, state, kept), dropped, fixed
 
 
-def shrink_together(
-    task: Task, spheres: Sequence[Sphere], state: Iterate, most: int
-) -> tuple[Task, int, int] | None:
+def reduce_for_interval(
+    task: MetricTask, spheres: Sequence[Sphere], state: MetricIterate, most: int
+) -> tuple[MetricTask, int, int] | None:
     """The task without the terms on which `spheres`, all of them made from `state`, agree.
 
     None where more than `most` terms are left; for a task nothing was taken from.
     """
-    left, kept, dropped, fixed = _decided(task, spheres, state, True)
+    left, kept, dropped, fixed = _undecided_terms(task, spheres, state, True)
     if len(left) > most:
         return None
     small, used = left.compact()
-    return _without(task, small, used, state, kept)[0], dropped, fixed
+    return _reduced(task, small, used, state, kept)[0], dropped, fixed
 
 
-def decided(task: Task, sphere: Sphere, state: Iterate) -> tuple[int, int]:
+def count_decided(task: MetricTask, sphere: Sphere, state: MetricIterate) -> tuple[int, int]:
     """How many terms `sphere`, made from `state`, puts on the zero piece and on the linear one.
 
     For a task nothing was taken from.
     """
-    _, _, dropped, fixed = _decided(task, (sphere,), state, True)
+    _, _, dropped, fixed = _undecided_terms(task, (sphere,), state, True)
     return dropped, fixed
 
 
-def _decided(
-    task: Task, spheres: Sequence[Sphere], state: Iterate, sort: bool
+def _undecided_terms(
+    task: MetricTask, spheres: Sequence[Sphere], state: MetricIterate, sort: bool
 ) -> tuple[Terms, NDArray[np.bool_] | None, int, int]:
     """The terms that are left, which of all they are where these are listed, and two counts."""
-    proofs = [_proof(task, sphere, state) for sphere in spheres]
+    proofs = [_centre_margins(task, sphere, state) for sphere in spheres]
     if isinstance(task.terms, Indexed):
-        return _sift(task, task.terms, proofs)
+        return _undecided_listed(task, task.terms, proofs)
     terms = task.terms.ordered(proofs[0][0]) if sort else task.terms
-    return _close_windows(task, terms, proofs, sort)
+    return _undecided_windows(task, terms, proofs, sort)
 
 
-def _proof(task: Task, sphere: Sphere, state: Iterate) -> Proof:
+def _centre_margins(task: MetricTask, sphere: Sphere, state: MetricIterate) -> Proof:
     size = float(np.linalg.norm(sphere.centre)) * (1.0 + gamma(sphere.centre.size))
     # What is decided is decided by more than the rounding of the state's own margins, too.
     size += float(np.linalg.norm(state.metric.value)) * (1.0 + gamma(sphere.centre.size))
@@ -465,13 +457,13 @@ def _proof(task: Task, sphere: Sphere, state: Iterate) -> Proof:
     return q, error, sphere.radius
 
 
-def _centre_values(task: Task, sphere: Sphere, state: Iterate) -> Array:
+def _centre_values(task: MetricTask, sphere: Sphere, state: MetricIterate) -> Array:
     if task.table.diagonal:
         return task.table.values(sphere.centre)
     return 0.5 * (state.values + task.table.distances(sphere.factor))
 
 
-def _off_centre(task: Task, sphere: Sphere, state: Iterate) -> float:
+def _off_centre(task: MetricTask, sphere: Sphere, state: MetricIterate) -> float:
     """How far the factors behind `_centre_values` are from the matrices, both together."""
     if task.table.diagonal:
         return 0.0
@@ -481,8 +473,8 @@ def _off_centre(task: Task, sphere: Sphere, state: Iterate) -> float:
     return up(away + task.cone.metric_error(state.metric), task.table.size)
 
 
-def _close_windows(
-    task: Task, terms: Products, proofs: list[Proof], sort: bool
+def _undecided_windows(
+    task: MetricTask, terms: Products, proofs: list[Proof], sort: bool
 ) -> tuple[Products, None, int, int]:
     b, g = float(task.b[0]), float(task.smoothing[0])
     knot_error, low, high = 16.0 * UNIT * (abs(b) + g), terms.hi, terms.lo
@@ -497,8 +489,8 @@ def _close_windows(
     return replace(terms, lo=low, hi=high), None, dropped, fixed
 
 
-def _sift(
-    task: Task, terms: Indexed, proofs: list[Proof]
+def _undecided_listed(
+    task: MetricTask, terms: Indexed, proofs: list[Proof]
 ) -> tuple[Indexed, NDArray[np.bool_], int, int]:
     zero = linear = np.ones(len(terms), dtype=bool)
     for q, error, radius in proofs:
@@ -511,16 +503,16 @@ def _sift(
     return terms.take(kept), kept, int(zero.sum()), int(linear.sum())
 
 
-def _without(
-    full: Task, left: Terms, used: NDArray[np.intp], state: Iterate,
+def _reduced(
+    full: MetricTask, left: Terms, used: NDArray[np.intp], state: MetricIterate,
     kept: NDArray[np.bool_] | None = None,
-) -> tuple[Task, Iterate]:
+) -> tuple[MetricTask, MetricIterate]:
     def part(row: Array) -> Array:
         return row if row.size == 1 or kept is None else row[kept]
 
     nothing = np.zeros_like(full.minus_linear)
     norms = None if kept is None else full.norms[kept]
-    task = Task(
+    task = MetricTask(
         full.table.take(used), left, part(full.b), part(full.smoothing), part(full.weight),
         full.lam, nothing, facts=TermFacts(norms, full.one_signed),  # one sign stays one sign
     )
@@ -529,15 +521,15 @@ def _without(
     weighted, value = task.table.adjoint(omega), state.metric.value
     minus_linear = state.v - weighted
     smooth = 0.5 * full.lam * np.vdot(value, value) - np.vdot(minus_linear, value)
-    probe = Iterate(state.metric, state.primal, values, omega, weighted)
+    probe = MetricIterate(state.metric, state.primal, values, omega, weighted)
     error = full.v_error(state) + task.v_error(probe)
     error += 4.0 * UNIT * float(np.linalg.norm(minus_linear))
     constant = state.primal - total - float(smooth)
     made = replace(task, minus_linear=minus_linear, constant=constant, drift=up(error))
-    return made, Iterate(state.metric, state.primal, values, omega, state.v)
+    return made, MetricIterate(state.metric, state.primal, values, omega, state.v)
 
 
-def active(task: Task, values: Array, slack: float) -> Task:
+def active_terms(task: MetricTask, values: Array, slack: float) -> MetricTask:
     """The task of the terms whose margin at pair values `values` is below ``b`` plus `slack`.
 
     The others are left out, not proven zero: a heuristic. Of a product set a few of them stay where
@@ -566,29 +558,29 @@ def active(task: Task, values: Array, slack: float) -> Task:
     )
 
 
-SMALL = 2e5
-"""Below this work an evaluation does not matter, and its terms are always screened."""
+CHEAP = 2e5
+"""Nanoseconds below which an evaluation does not matter: the terms are then always screened."""
 
-LONGEST = 16
+LONGEST_PAUSE = 16
 """Values of lam without screening between two trials, at most."""
 
 
-def work(task: Task) -> float:
+def evaluation_cost(task: MetricTask) -> float:
     """About the nanoseconds one evaluation takes, without what every one takes."""
     table = task.table
     dense = 0.0 if table.diagonal else 0.07 * len(table.points) * table.d**2
     return 0.4 * len(table) * table.d + 0.5 * len(task.terms) + dense
 
 
-def shrinking_work(task: Task, reduced: Task) -> float:
+def reduction_cost(task: MetricTask, reduced: MetricTask) -> float:
     """The same for one shrinking of `task` to `reduced`."""
     table = task.table
-    copied = 0.0 if reduced is task else work(reduced)
+    copied = 0.0 if reduced is task else evaluation_cost(reduced)
     return 1e5 + (0.2 * table.d + 10.0) * len(table) + 0.5 * len(task.terms) + copied
 
 
 @dataclass
-class ScreeningCostModel:
+class ScreeningPauses:
     """Screening is left out for a while where it cost more than it saved.
 
     Attributes
@@ -612,4 +604,4 @@ class ScreeningCostModel:
         if saved >= spent:
             self.pause = 1
         else:
-            self._left, self.pause = self.pause, min(2 * self.pause, LONGEST)
+            self._left, self.pause = self.pause, min(2 * self.pause, LONGEST_PAUSE)

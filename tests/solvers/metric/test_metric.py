@@ -18,8 +18,14 @@ from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import solver as metric
-from cvxscreen.solvers.metric.solver import Run, active_set, closed_form, solve_metric, task_of
-from cvxscreen.solvers.metric.task import active
+from cvxscreen.solvers.metric.solver import (
+    MetricOptimisation,
+    active_set,
+    closed_form,
+    solve_metric,
+    task_of,
+)
+from cvxscreen.solvers.metric.task import active_terms
 from cvxscreen.solvers.registry import named_solver
 
 
@@ -198,13 +204,13 @@ def test_the_active_problems_gap_is_no_radius() -> None:
     """The objective over a subset of the terms is too low: its gap excludes the optimum."""
     p = problem(1e-2)
     task = task_of(p)
-    exact, _ = Run(tol=1e-12).solve(task, closed_form(task))
-    start, _ = Run(tol=1e-3).solve(task, closed_form(task))
+    exact, _ = MetricOptimisation(tol=1e-12).solve(task, closed_form(task))
+    start, _ = MetricOptimisation(tol=1e-3).solve(task, closed_form(task))
     margins = p.design.forward(start.metric.value.ravel())
     active = task_of(replace(
         p, design=p.design.take_rows(margins < 0.3), losses=p.losses.take(margins < 0.3)
     ))
-    state, sphere = Run(tol=1e-11).solve(active, start.metric)
+    state, sphere = MetricOptimisation(tol=1e-11).solve(active, start.metric)
     away = np.linalg.norm(state.metric.value - exact.metric.value)
     assert away > 10.0 * np.sqrt(2.0 * sphere.gap / p.quadratic.diagonal[0])
     honest = task.sphere(task.evaluate(state.metric))
@@ -302,6 +308,6 @@ def test_an_active_set_holds_every_term_with_a_loss_and_judges_by_all(listed: bo
     assert task.gap(found) <= 1e-9 * found.primal
     for slack in (0.0, 0.3):
         margins = task.terms.margins(found.values)
-        small = active(task, found.values, slack)
+        small = active_terms(task, found.values, slack)
         assert len(small.terms) == int((margins < task.b + slack).sum()) < len(task.terms)
         assert small.evaluate(found.metric).primal == pytest.approx(found.primal, rel=1e-12)

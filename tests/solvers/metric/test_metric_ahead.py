@@ -13,8 +13,13 @@ from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.designs.comparisons import Indexed
 from cvxscreen.solvers.metric import sequence as metric_ahead
 from cvxscreen.solvers.metric.sequence import IntervalReduction, iterate_path
-from cvxscreen.solvers.metric.solver import Run, closed_form, task_of
-from cvxscreen.solvers.metric.task import LONGEST, ScreeningCostModel, shrinking_work, work
+from cvxscreen.solvers.metric.solver import MetricOptimisation, closed_form, task_of
+from cvxscreen.solvers.metric.task import (
+    LONGEST_PAUSE,
+    ScreeningPauses,
+    evaluation_cost,
+    reduction_cost,
+)
 
 
 @pytest.fixture
@@ -34,10 +39,10 @@ def test_what_is_decided_for_a_range_is_right_all_over_it(diagonal: bool, listed
         plus, minus = task.terms.index()
         if listed:
             task = replace(task, terms=Indexed(plus, minus, len(task.table)))
-        state, _ = Run(tol=1e-7, screen=False).solve(task, closed_form(task))
+        state, _ = MetricOptimisation(tol=1e-7, screen=False).solve(task, closed_form(task))
         for ratio in (0.97, 0.8, 0.5):
             ahead = IntervalReduction()
-            ahead.look(task, state, 0, [0.99 * top, ratio * top])
+            ahead.decide_ahead(task, state, 0, [0.99 * top, ratio * top])
             assert ahead.at(top) is None
             reduced = ahead.at(0.5 * (0.99 + ratio) * top)
             assert reduced is not None
@@ -60,7 +65,9 @@ def test_what_is_decided_for_a_range_is_right_all_over_it(diagonal: bool, listed
             decided += len(out)
             # The reduced task has the optimum of the whole one.
             here = p.with_(lam=float(ahead.low))
-            found, _ = Run(tol=1e-11, screen=False).solve(ahead.task.at(ahead.low), state.metric)
+            found, _ = MetricOptimisation(tol=1e-11, screen=False).solve(
+                ahead.task.at(ahead.low), state.metric
+            )
             assert certify_metric(here, found.metric.value.ravel(), tol=1e-9).ok
     assert decided > 50
 
@@ -86,23 +93,23 @@ def test_a_look_is_left_out_where_it_promises_nothing() -> None:
     state = task.evaluate(closed_form(task))
     for left, coming in ((len(task.terms), [1.0, 0.9]), (0, [1.0])):
         ahead = IntervalReduction()
-        ahead.look(task, state, left, coming)
+        ahead.decide_ahead(task, state, left, coming)
         assert ahead.task is None
     ahead = IntervalReduction()
-    ahead.look(task, state, 0, [1e3, 1e-3])  # too far apart
+    ahead.decide_ahead(task, state, 0, [1e3, 1e-3])  # too far apart
     assert ahead.task is None
     assert ahead.span == 2
 
 
 def test_screening_pauses_while_it_costs_more_than_it_saves() -> None:
-    thrift = ScreeningCostModel()
+    thrift = ScreeningPauses()
     seen = []
     for _ in range(30):
         seen.append(thrift.screens())
         if seen[-1]:
             thrift.learn(saved=1.0, spent=2.0)
     assert seen[:8] == [True, False, True, False, False, True, False, False]
-    assert thrift.pause == LONGEST
+    assert thrift.pause == LONGEST_PAUSE
     while not thrift.screens():
         pass
     thrift.learn(saved=2.0, spent=1.0)
@@ -113,10 +120,10 @@ def test_screening_pauses_while_it_costs_more_than_it_saves() -> None:
 def test_work_grows_with_pairs_terms_and_points() -> None:
     p = small(0)
     task = task_of(p)
-    state, sphere = Run(tol=1e-3, screen=False).solve(task, closed_form(task))
-    assert work(task) > 0.4 * len(task.table) * task.table.d
-    assert shrinking_work(task, replace(task)) > work(task)
-    assert shrinking_work(task, task) < shrinking_work(task, replace(task))
+    state, sphere = MetricOptimisation(tol=1e-3, screen=False).solve(task, closed_form(task))
+    assert evaluation_cost(task) > 0.4 * len(task.table) * task.table.d
+    assert reduction_cost(task, replace(task)) > evaluation_cost(task)
+    assert reduction_cost(task, task) < reduction_cost(task, replace(task))
     fewer = replace(task, table=task.table.take(np.arange(3)))
-    assert work(fewer) < work(task)
+    assert evaluation_cost(fewer) < evaluation_cost(task)
     assert sphere.gap <= 1e-3 * state.primal
