@@ -49,14 +49,14 @@ from cvxscreen.certificates.certificate import (
     verdict,
 )
 from cvxscreen.errors import InvalidInput
-from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.multitask.problem import MultiTask, TaskMetric
 from cvxscreen.screening.reduction import Verdict
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Dual:
+class DualCandidate:
     """A dual feasible point.
 
     Attributes
@@ -75,7 +75,7 @@ class Dual:
     values: Array
 
     @classmethod
-    def of(cls, theta: Array, V: Array) -> Dual:
+    def of(cls, theta: Array, V: Array) -> DualCandidate:
         """With the singular values worked out."""
         W, s, _ = np.linalg.svd(V, full_matrices=False)
         return cls(theta, V, W, s**2)
@@ -89,23 +89,25 @@ class Dual:
 
 
 @dataclass(frozen=True, eq=False)
-class Primal:
+class PrimalCandidate:
     """A feasible point with its predictions ``p`` and its objective."""
 
     U: Array
     b: Array
-    metric: Metric
+    metric: TaskMetric
     p: Array
     value: float
 
     @classmethod
-    def of(cls, problem: MultiTask, U: Array, b: Array, metric: Metric, p: Array) -> Primal:
+    def of(
+        cls, problem: MultiTask, U: Array, b: Array, metric: TaskMetric, p: Array
+    ) -> PrimalCandidate:
         """With the objective worked out."""
         value = float(np.sum(problem.losses.value(p))) + metric.penalty(U)
         return cls(U, b, metric, p, value)
 
 
-def spectral_shortfall(metric: Metric, dual: Dual, h: int) -> float:
+def spectral_shortfall(metric: TaskMetric, dual: DualCandidate, h: int) -> float:
     """``max tr(N S) - tr(M S)`` over feasible N, ``S = VV'``, term by term."""
     values, k = dual.values, len(dual.values)
     at = values[h - 1] if h <= k else 0.0
@@ -116,7 +118,7 @@ def spectral_shortfall(metric: Metric, dual: Dual, h: int) -> float:
     return float(inside.sum()) + float(outside.sum()) + rest
 
 
-def joint_gap(problem: MultiTask, primal: Primal, dual: Dual) -> float:
+def joint_gap(problem: MultiTask, primal: PrimalCandidate, dual: DualCandidate) -> float:
     """``P(U, b, M) - D(theta)``."""
     metric = primal.metric
     terms = float(np.sum(problem.losses.fenchel_young(primal.p, dual.theta)))
@@ -163,7 +165,7 @@ def dual_ball(problem: MultiTask, U: Array, M: Array, theta: Array, gap: float) 
     dual: ``||V_U - V*||^2 + ||V - V*||^2 <= 4 c G / eta``. Holds for every joint gap G.
     """
     A = problem.eta * np.eye(problem.d) + M
-    V, V_U = problem.pull(theta), 2.0 * problem.c * np.linalg.solve(A, U)
+    V, V_U = problem.minus_adjoint(theta), 2.0 * problem.c * np.linalg.solve(A, U)
     apart = float(np.linalg.norm(V - V_U))
     size = float(np.linalg.norm(V)) + float(np.linalg.norm(V_U))
     noise = 16.0 * gamma(problem.n + problem.d**2) * size * (1.0 + 1.0 / problem.eta)
@@ -187,7 +189,7 @@ def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
     )
     if f.q.any() or not np.isfinite(gap):
         return nothing
-    V = problem.pull(theta)
+    V = problem.minus_adjoint(theta)
     W, s, _ = np.linalg.svd(V, full_matrices=True)
     values = np.zeros(d)
     values[: len(s)] = s**2
@@ -320,8 +322,8 @@ def certify_multitask(
 
     V = np.column_stack([-(X.T @ part) for X, part in zip(problem.X, problem.split(theta),
                                                           strict=True)])
-    lean = sla.solve_triangular(factor, U - A @ V / (2.0 * c), lower=True)
-    gap += c * float(np.sum(lean**2))
+    mismatch = sla.solve_triangular(factor, U - A @ V / (2.0 * c), lower=True)
+    gap += c * float(np.sum(mismatch**2))
     S = V @ V.T
     spectrum = np.linalg.eigvalsh(S)
     best, here = float(spectrum[-problem.h :].sum()), float(np.sum(S * M))
@@ -341,10 +343,10 @@ def certify_multitask(
             return refused(reason, tol, primal, violation)
         longest = float(np.max(np.linalg.norm(problem.X[k], axis=1)))
         reach = float(np.max(np.abs(p[part]) + np.abs(f.b[part]) + f.e[part]))
-        pull = longest * float(np.linalg.norm(U[:, k])) + (1.0 + eta) / c * longest * (
+        others = longest * float(np.linalg.norm(U[:, k])) + (1.0 + eta) / c * longest * (
             float(np.linalg.norm(V[:, k])) + off * longest
         )
-        gap += off * (reach + pull)
+        gap += off * (reach + others)
 
     if primal == 0.0 and gap <= 1e-300:
         return Certificate(gap, 0.0, primal, -gap, violation, tol, True)

@@ -34,8 +34,10 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Metric:
-    """``M = P diag(g) P'`` with ``0 <= g <= 1``; ``A = eta I + M``.
+class TaskMetric:
+    """The shared matrix ``M = P diag(g) P'``, ``0 <= g <= 1``, and the metric it gives every task.
+
+    A task is penalised by ``c u' A^{-1} u``, ``A = eta I + M``.
 
     Attributes
     ----------
@@ -51,7 +53,7 @@ class Metric:
     c: float
 
     @classmethod
-    def at(cls, M: ArrayLike, h: float, eta: float, c: float) -> Metric:
+    def projected(cls, M: ArrayLike, h: float, eta: float, c: float) -> TaskMetric:
         """The feasible matrix nearest to `M`."""
         M = array("M", M)
         if M.ndim != 2 or M.shape[0] != M.shape[1] or not np.isfinite(M).all():
@@ -60,29 +62,30 @@ class Metric:
         return cls(vectors, capped_simplex(values, h), eta, c)
 
     @classmethod
-    def best(cls, U: Array, h: float, eta: float, c: float) -> Metric:
+    def minimiser(cls, U: Array, h: float, eta: float, c: float) -> TaskMetric:
         """The minimiser of ``tr(U' (eta I + M)^{-1} U)``: the M-step."""
         P, g = spectral_box_norm_factor(U, eta, h)
         return cls(P, g, eta, c)
 
     @classmethod
-    def plain(cls, d: int, weight: float) -> Metric:
-        """``B = I / weight``: the metric of ``weight/2 ||u||^2``."""
+    def ridge(cls, d: int, weight: float) -> TaskMetric:
+        """``B = I / weight``, of the separate penalty ``weight/2 ||u||^2``."""
         return cls(np.eye(d), np.zeros(d), 1.0, 0.5 * weight)
 
-    def _made(self, weights: Array) -> Array:
+    def _with_eigenvalues(self, weights: Array) -> Array:
+        """``P diag(weights) P'``, symmetric to the last bit."""
         out = (self.P * weights) @ self.P.T
         return 0.5 * (out + out.T)
 
     @cached_property
     def M(self) -> Array:
         """The matrix itself, shape (d, d)."""
-        return self._made(self.g)
+        return self._with_eigenvalues(self.g)
 
     @cached_property
     def inverse(self) -> Array:
         """``(eta I + M)^{-1}``, shape (d, d)."""
-        return self._made(1.0 / (self.eta + self.g))
+        return self._with_eigenvalues(1.0 / (self.eta + self.g))
 
     @cached_property
     def root(self) -> Array:
@@ -95,7 +98,7 @@ class Metric:
         return self.root @ self.root.T
 
     @cached_property
-    def form(self) -> Quadratic:
+    def quadratic(self) -> Quadratic:
         """The quadratic term of a task with its intercept last: ``2 c (eta I + M)^{-1}`` and 0."""
         d = len(self.g)
         matrix = np.zeros((d + 1, d + 1))
@@ -237,7 +240,7 @@ class MultiTask(Record):
         U, b = np.asarray(U, dtype=np.float64), np.asarray(b, dtype=np.float64)
         return np.concatenate([X @ U[:, k] + b[k] for k, X in enumerate(self.X)])
 
-    def pull(self, theta: Array) -> Array:
+    def minus_adjoint(self, theta: Array) -> Array:
         """``V``, column l is ``-X_l' theta_l``, shape (d, m)."""
         parts = self.split(theta)
         return np.column_stack([-(part @ X) for X, part in zip(self.X, parts, strict=True)])
@@ -249,16 +252,16 @@ class MultiTask(Record):
         loss = float(np.sum(self.losses.value(self.predictions(U, b))))
         return loss + self.c * float(np.sum(U * np.linalg.solve(A, U)))
 
-    def metric(self, M: ArrayLike) -> Metric:
+    def metric(self, M: ArrayLike) -> TaskMetric:
         """``M`` with its eigenvalues, projected onto the feasible set."""
-        return Metric.at(M, self.h, self.eta, self.c)
+        return TaskMetric.projected(M, self.h, self.eta, self.c)
 
-    def flat_metric(self) -> Metric:
+    def flat_metric(self) -> TaskMetric:
         """``(h/d) I``: no direction is preferred."""
         weights = np.full(self.d, self.h / self.d)
-        return Metric(np.eye(self.d), weights, self.eta, self.c)
+        return TaskMetric(np.eye(self.d), weights, self.eta, self.c)
 
-    def start_metric(self) -> Metric:
+    def start_metric(self) -> TaskMetric:
         """Between ``(h/d) I`` and the M-step of ridge regressions on the targets.
 
         Inside the set: no direction is given up.
@@ -271,24 +274,24 @@ class MultiTask(Record):
             gram = rows.T @ rows / len(X)
             gram.ravel()[:: self.d + 1] += ridge
             U[:, k] = np.linalg.solve(gram, (losses.b - losses.b.mean()) @ rows / len(X))
-        guess = Metric.best(U, self.h, self.eta, self.c)
-        return Metric(guess.P, 0.8 * guess.g + 0.2 * share, self.eta, self.c)
+        guess = TaskMetric.minimiser(U, self.h, self.eta, self.c)
+        return TaskMetric(guess.P, 0.8 * guess.g + 0.2 * share, self.eta, self.c)
 
     def check_task(self, name: str, index: int) -> None:
         """Refuse what is no number of a task."""
         if whole(name, index, 0) >= self.m:
             raise InvalidInput(f"`{name}` is {index}; there are tasks 0 to {self.m - 1}.")
 
-    def task(self, index: int, M: ArrayLike | Metric) -> Problem:
+    def task(self, index: int, M: ArrayLike | TaskMetric) -> Problem:
         """Task `index` at a fixed `M` as a problem of its own, the intercept last.
 
         ``min 1/n sum phi + c u' (eta I + M)^{-1} u``: everything that takes a `Problem` (bounds,
         screening, reduction, CVXPY export) takes it.
         """
         self.check_task("index", index)
-        metric = M if isinstance(M, Metric) else self.metric(M)
+        metric = M if isinstance(M, TaskMetric) else self.metric(M)
         design, linear = self.designs[index], np.zeros(self.d + 1)
-        return Problem(design, self.task_losses[index], metric.form, linear, kind="rASO task")
+        return Problem(design, self.task_losses[index], metric.quadratic, linear, kind="rASO task")
 
     def with_(
         self, *, h: int | None = None, alpha: float | None = None, beta: float | None = None

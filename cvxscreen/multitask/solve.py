@@ -47,16 +47,22 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.core.losses import Codes
 from cvxscreen.errors import InvalidInput
-from cvxscreen.multitask.gap import Dual, Primal, certify_multitask, eigengap, joint_gap
-from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.multitask.gap import (
+    DualCandidate,
+    PrimalCandidate,
+    certify_multitask,
+    eigengap,
+    joint_gap,
+)
+from cvxscreen.multitask.problem import MultiTask, TaskMetric
 from cvxscreen.multitask.prox import fantope, spectral_box_norm_prox
 from cvxscreen.multitask.task_solver import (
-    Fixed,
+    FixedTerms,
     Stacked,
     TaskPoint,
-    cold,
     solve_task,
     solve_tasks,
+    zero_point,
 )
 from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.apg import auslender_teboulle, fista
@@ -65,7 +71,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Round:
+class MultiTaskRound:
     """One outer iteration.
 
     Attributes
@@ -94,72 +100,74 @@ class Round:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """Where an algorithm ended: ``(U, b, M)``, slopes ``theta`` and its rounds."""
+class AlgorithmResult:
+    """What an algorithm returns: the best ``(U, b, M)``, the best slopes ``theta``, its rounds."""
 
     U: Array
     b: Array
-    metric: Metric
+    metric: TaskMetric
     theta: Array
-    rounds: tuple[Round, ...]
+    rounds: tuple[MultiTaskRound, ...]
 
 
 class RunRecord:
-    """The lowest objective and the highest bound so far, and the gap between them."""
+    """The best primal and the best dual point so far, and the duality gap between them."""
 
     def __init__(
         self,
         problem: MultiTask,
         target: float,
-        on_round: Callable[[Round], None] | None = None,
+        on_round: Callable[[MultiTaskRound], None] | None = None,
         limits: Limits = UNLIMITED,
     ) -> None:
         self.problem, self.target, self.on_round = problem, target, on_round
         self.limits = limits
-        self.best: Primal | None = None
-        self.proof: Dual | None = None
-        self.floor = -np.inf
+        self.best_primal: PrimalCandidate | None = None
+        self.best_dual: DualCandidate | None = None
+        self.dual_value = -np.inf
         self.gap = np.inf
-        self.rounds: list[Round] = []
+        self.rounds: list[MultiTaskRound] = []
         self.began = perf_counter()
 
-    def offer(self, U: Array, b: Array, p: Array, theta: Array) -> None:
-        """Consider a primal point, at its best M, and a dual one."""
+    def consider_slopes(self, U: Array, b: Array, p: Array, theta: Array) -> None:
+        """Evaluate ``(U, b)`` at its best M and the slopes `theta`; keep what is better."""
         problem = self.problem
-        metric = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal.of(problem, U, b, metric, p)
-        dual = Dual.of(theta, problem.pull(theta))
-        self.judge(primal, dual)
+        metric = TaskMetric.minimiser(U, problem.h, problem.eta, problem.c)
+        primal = PrimalCandidate.of(problem, U, b, metric, p)
+        dual = DualCandidate.of(theta, problem.minus_adjoint(theta))
+        self.consider(primal, dual)
 
-    def judge(self, primal: Primal, dual: Dual) -> None:
-        """The same for points that are evaluated already."""
-        floor = dual.value(self.problem)
-        if self.best is None or primal.value < self.best.value:
-            self.best = primal
-        if self.proof is None or floor > self.floor:
-            self.proof, self.floor = dual, floor
-        self.gap = joint_gap(self.problem, self.best, self.proof)
+    def consider(self, primal: PrimalCandidate, dual: DualCandidate) -> None:
+        """Keep the lower primal and the higher dual objective of those known."""
+        value = dual.value(self.problem)
+        if self.best_primal is None or primal.value < self.best_primal.value:
+            self.best_primal = primal
+        if self.best_dual is None or value > self.dual_value:
+            self.best_dual, self.dual_value = dual, value
+        self.gap = joint_gap(self.problem, self.best_primal, self.best_dual)
 
     @property
     def relative(self) -> float:
         """The gap over ``max(|primal|, |dual|)``."""
-        if self.best is None:
+        if self.best_primal is None:
             return float("inf")
-        value = self.best.value
+        value = self.best_primal.value
         return self.gap / max(abs(value), abs(value - self.gap), 1e-300)
 
     @property
     def done(self) -> bool:
         """Whether the target is reached, or a limit once there is a point."""
-        return self.relative <= self.target or (self.best is not None and self.limits.spent())
+        return self.relative <= self.target or (
+            self.best_primal is not None and self.limits.spent()
+        )
 
     def note(self, steps: int, *, kept: int | None = None, accelerated: bool = False) -> None:
         """Add a round to the record."""
         now = perf_counter()
         self.limits.spent(1)
-        done = Round(
+        done = MultiTaskRound(
             number=len(self.rounds) + 1,
-            objective=self.best.value if self.best else float("nan"),
+            objective=self.best_primal.value if self.best_primal else float("nan"),
             gap=self.gap,
             relative_gap=self.relative,
             kept=self.problem.n if kept is None else kept,
@@ -172,12 +180,14 @@ class RunRecord:
         if self.on_round is not None:
             self.on_round(done)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AlgorithmResult:
         """What was found."""
-        if self.best is None or self.proof is None:
+        if self.best_primal is None or self.best_dual is None:
             raise RuntimeError("no round was run")
-        best = self.best
-        return Outcome(best.U, best.b, best.metric, self.proof.theta, tuple(self.rounds))
+        best = self.best_primal
+        return AlgorithmResult(
+            best.U, best.b, best.metric, self.best_dual.theta, tuple(self.rounds)
+        )
 
 
 class Algorithm:
@@ -187,10 +197,10 @@ class Algorithm:
         self,
         problem: MultiTask,
         target: float,
-        start: tuple[Metric, Array, Array] | None = None,
-        on_round: Callable[[Round], None] | None = None,
+        start: tuple[TaskMetric, Array, Array] | None = None,
+        on_round: Callable[[MultiTaskRound], None] | None = None,
         limits: Limits = UNLIMITED,
-    ) -> Outcome:
+    ) -> AlgorithmResult:
         """Iterate until the joint relative gap is at most `target`.
 
         `start` is a metric, slopes and intercepts to begin with, for those that take one.
@@ -199,13 +209,15 @@ class Algorithm:
         self.run(record, start)
         return record.outcome()
 
-    def run(self, record: RunRecord, start: tuple[Metric, Array, Array] | None) -> None:
+    def run(self, record: RunRecord, start: tuple[TaskMetric, Array, Array] | None) -> None:
         """Offer points to `record` until it is done."""
         raise NotImplementedError
 
 
 MEMORY = 6
+"""Images that are combined, besides the last one."""
 _CONDITION = 1e-10
+"""Relative singular value of their differences that counts as 0."""
 
 
 class Anderson:
@@ -215,8 +227,7 @@ class Anderson:
     summing to 1 that is smallest, applied to the ``G(x_k)`` (Walker and Ni 2011).
     """
 
-    def __init__(self, memory: int = MEMORY) -> None:
-        self.memory = memory
+    def __init__(self) -> None:
         self.images: list[Array] = []
         self.residuals: list[Array] = []
 
@@ -228,7 +239,7 @@ class Anderson:
         """Record ``G(x) = image``; an extrapolated point, or None while there is no history."""
         self.images.append(image.ravel().copy())
         self.residuals.append((image - x).ravel())
-        if len(self.images) > self.memory + 1:
+        if len(self.images) > MEMORY + 1:
             del self.images[0], self.residuals[0]
         if len(self.images) < 2:
             return None
@@ -242,7 +253,7 @@ class Anderson:
 # -- block coordinate descent -------------------------------------------------------------------
 
 
-def decided(problem: MultiTask, metric: Metric, points: list[TaskPoint]) -> Codes:
+def proven_pieces(problem: MultiTask, metric: TaskMetric, points: list[TaskPoint]) -> Codes:
     """The piece of every sample proven for the optimum at `metric`, -1 where none is, shape (n,).
 
     Each task is a `Problem` of its own there, and `midpoint_ball` proves from its optimum at the
@@ -260,12 +271,14 @@ def decided(problem: MultiTask, metric: Metric, points: list[TaskPoint]) -> Code
     return np.concatenate(codes)
 
 
-LEAST = 0.25
+LEAST_FIXED = 0.25
 """A task's samples are fixed only if they are at least this share of it: to take out the rows of
 the others costs about as much as it saves below."""
 
 
-def fixed_by(problem: MultiTask, points: list[TaskPoint], codes: Codes) -> list[Fixed | None]:
+def fixed_terms(
+    problem: MultiTask, points: list[TaskPoint], codes: Codes
+) -> list[FixedTerms | None]:
     """What each task's solver need not look at; None where that is too little.
 
     A decided sample is fixed only where its slope is there already, so that the sum of the slopes
@@ -273,21 +286,21 @@ def fixed_by(problem: MultiTask, points: list[TaskPoint], codes: Codes) -> list[
     """
     theta = Stacked.of(points).theta
     undecided = (codes < 0) | (problem.losses.piece_slope(codes) != theta)
-    fixings: list[Fixed | None] = []
+    fixings: list[FixedTerms | None] = []
     for k, part in enumerate(problem.parts):
         kept = np.flatnonzero(undecided[part])
-        if len(kept) > (1.0 - LEAST) * problem.sizes[k]:
+        if len(kept) > (1.0 - LEAST_FIXED) * problem.sizes[k]:
             fixings.append(None)
             continue
         f = problem.task_losses[k].take(kept)
-        fixings.append(Fixed(kept, problem.X[k][kept], (f.b, f.e, f.q, f.lo, f.hi)))
+        fixings.append(FixedTerms(kept, problem.X[k][kept], (f.b, f.e, f.q, f.lo, f.hi)))
     return fixings
 
 
-WAIT = 3
+PAUSE = 3
 """U-steps without screening after one that fixed less than a quarter of the samples."""
 
-Inspect = Callable[[Metric, list[TaskPoint], NDArray[np.int8] | None], None]
+Inspect = Callable[[TaskMetric, list[TaskPoint], NDArray[np.int8] | None], None]
 
 
 @dataclass(frozen=True)
@@ -310,27 +323,29 @@ class Bcd(Algorithm):
     max_rounds: int = 5000
     watch: Inspect | None = None
 
-    def run(self, record: RunRecord, start: tuple[Metric, Array, Array] | None) -> None:
+    def run(self, record: RunRecord, start: tuple[TaskMetric, Array, Array] | None) -> None:
         """U-steps and M-steps until the gap is small enough, from `start` where there is one."""
-        run = _Run(record.problem, self, record)
+        run = BlockDescent(record.problem, self, record)
         run.begin(start)
         while not run.record.done and len(run.record.rounds) < self.max_rounds:
             run.round()
 
 
-class _Run:
-    """The state of one call."""
+class BlockDescent:
+    """The state of one run of `Bcd`: the metric, every task's point at it, and what to try next."""
 
     def __init__(self, problem: MultiTask, settings: Bcd, record: RunRecord) -> None:
         self.problem, self.settings, self.record = problem, settings, record
-        self.points = [cold(X) for X in problem.X]
+        self.points = [zero_point(X) for X in problem.X]
         self.screened = settings.screening and not problem.smooth
         self.anderson = Anderson()
-        self.tried: Metric | None = None  # the plain next metric while an extrapolated one is tried
+        self.tried: TaskMetric | None = (
+            None  # the plain next metric while an extrapolated one is tried
+        )
         self.level = np.inf
         self.wait = 1  # before the first U-step there is nothing to screen with
 
-    def begin(self, start: tuple[Metric, Array, Array] | None) -> None:
+    def begin(self, start: tuple[TaskMetric, Array, Array] | None) -> None:
         """Take over a start."""
         problem = self.problem
         if start is None:
@@ -338,7 +353,7 @@ class _Run:
             self.metric = problem.flat_metric() if plain else problem.start_metric()
             return
         self.metric, theta, b = start
-        V = problem.pull(theta)
+        V = problem.minus_adjoint(theta)
         U = self.metric.B @ V
         p, parts = problem.split(problem.predictions(U, b)), problem.split(theta)
         self.points = [
@@ -349,13 +364,13 @@ class _Run:
     def round(self) -> None:
         """U-step, M-step, gap, extrapolation."""
         problem, metric = self.problem, self.metric
-        kept, faces = self.u_step(metric)
+        kept, newton_steps = self.u_step(metric)
         U, V, b, p, theta = Stacked.of(self.points)
         loss = float(np.sum(problem.losses.value(p)))
         level = loss + metric.penalty(U)
-        plain = Metric.best(U, problem.h, problem.eta, problem.c)
-        primal = Primal(U, b, plain, p, loss + plain.penalty(U))
-        self.record.judge(primal, Dual.of(theta, V))
+        plain = TaskMetric.minimiser(U, problem.h, problem.eta, problem.c)
+        primal = PrimalCandidate(U, b, plain, p, loss + plain.penalty(U))
+        self.record.consider(primal, DualCandidate.of(theta, V))
         extrapolated = self.tried is not None
         accepted = not extrapolated or level <= self.level * (1.0 + 1e-14)
         if accepted:
@@ -364,30 +379,30 @@ class _Run:
         else:
             self.metric, self.tried = self.tried or plain, None
             self.anderson.clear()
-        self.record.note(faces, kept=kept, accelerated=extrapolated and accepted)
+        self.record.note(newton_steps, kept=kept, accelerated=extrapolated and accepted)
 
-    def u_step(self, metric: Metric) -> tuple[int, int]:
+    def u_step(self, metric: TaskMetric) -> tuple[int, int]:
         """Solve every task at `metric`; the terms not fixed, and the Newton steps taken."""
         problem = self.problem
         codes = None
-        fixings: list[Fixed | None] = [None] * problem.m
+        fixings: list[FixedTerms | None] = [None] * problem.m
         if self.screened and self.wait == 0:
-            codes = decided(problem, metric, self.points)
-            fixings = fixed_by(problem, self.points, codes)
+            codes = proven_pieces(problem, metric, self.points)
+            fixings = fixed_terms(problem, self.points, codes)
         self.wait = max(self.wait - 1, 0)
-        kept = faces = 0
+        kept = newton_steps = 0
         for k, (X, losses) in enumerate(zip(problem.X, problem.task_losses, strict=True)):
             fixed = fixings[k]
             self.points[k] = solve_task(X, losses, metric, self.points[k], fixed=fixed)
             kept += len(losses) if fixed is None else len(fixed.kept)
-            faces += self.points[k].faces
-        if codes is not None and kept > (1.0 - LEAST) * problem.n:
-            self.wait = WAIT  # M still moves too fast
+            newton_steps += self.points[k].newton_steps
+        if codes is not None and kept > (1.0 - LEAST_FIXED) * problem.n:
+            self.wait = PAUSE  # M still moves too fast
         if self.settings.watch is not None:
             self.settings.watch(metric, list(self.points), codes)
-        return kept, faces
+        return kept, newton_steps
 
-    def advance(self, metric: Metric, plain: Metric) -> None:
+    def advance(self, metric: TaskMetric, plain: TaskMetric) -> None:
         """The next metric: the plain one or an extrapolation of the last few."""
         problem = self.problem
         self.metric, self.tried = plain, None
@@ -420,16 +435,16 @@ class Admm(Algorithm):
         problem = record.problem
         rho = problem.c / problem.eta
         W = scaled = np.zeros((problem.d, problem.m))
-        points = [cold(X) for X in problem.X]
+        points = [zero_point(X) for X in problem.X]
         while not record.done and len(record.rounds) < self.max_rounds:
-            metric = Metric.plain(problem.d, rho)
+            metric = TaskMetric.ridge(problem.d, rho)
             points = solve_tasks(problem, metric, points, W - scaled)
             U, _, b, p, theta = Stacked.of(points)
             before = W
             W = spectral_box_norm_prox(U + scaled, problem.c / rho, problem.eta, problem.h)
             scaled = scaled + U - W
-            record.offer(U, b, p, theta)
-            record.note(sum(point.faces for point in points))
+            record.consider_slopes(U, b, p, theta)
+            record.note(sum(point.newton_steps for point in points))
             primal, dual = np.linalg.norm(U - W), rho * np.linalg.norm(W - before)
             if len(record.rounds) % 5 == 0:
                 factor = 1.0
@@ -461,15 +476,15 @@ class SmoothFista(Algorithm):
             raise InvalidInput(
                 f"`solver` is 'fista', which needs a smooth loss; {problem.loss!r} has kinks."
             )
-        run = _Losses(problem, record, self.check)
+        run = CentredLosses(problem, record, self.check)
         zero = np.zeros((problem.d + 1, problem.m))
         fista(
             run, run.prox, zero, run.stop, lipschitz=run.guess(), max_iterations=self.max_rounds
         )
 
 
-class _Losses:
-    """The losses in ``Z = [U; b / scale]``, features centred."""
+class CentredLosses:
+    """The smooth part for `fista`: the losses in ``Z = [U; b / scale]``, features centred."""
 
     def __init__(self, problem: MultiTask, record: RunRecord, check: int) -> None:
         self.problem, self.record, self.check = problem, record, check
@@ -518,7 +533,9 @@ class _Losses:
         p = p + np.repeat(shift, problem.sizes)
         U = Z[:-1]
         moved = np.array([float(mean @ U[:, k]) for k, mean in enumerate(self.means)])
-        self.record.offer(U, Z[-1] * self.scale + shift - moved, p, problem.losses.slope(p))
+        self.record.consider_slopes(
+            U, Z[-1] * self.scale + shift - moved, p, problem.losses.slope(p)
+        )
         self.record.note(self.check)
         return self.record.done
 
@@ -573,7 +590,7 @@ class Coupling:
 
     def __init__(self, problem: MultiTask, record: RunRecord) -> None:
         self.problem, self.record = problem, record
-        self.points = [cold(X) for X in problem.X]
+        self.points = [zero_point(X) for X in problem.X]
         self.outside = 0
 
     def value(self, Z: Array) -> float:
@@ -595,7 +612,7 @@ class Coupling:
     def prox(self, Z: Array, step: float) -> Array:
         """One quadratic program a task, and the Fantope."""
         problem, m = self.problem, self.problem.m
-        metric = Metric.plain(problem.d, 1.0 / step)
+        metric = TaskMetric.ridge(problem.d, 1.0 / step)
         self.points = solve_tasks(problem, metric, self.points, Z[:, :m])
         U = Stacked.of(self.points).U
         return np.hstack([U, fantope(Z[:, m:], problem.h)])
@@ -607,7 +624,7 @@ class Coupling:
         scores = problem.predictions(U, np.zeros(problem.m))
         b = balancing_shift(problem, scores)
         theta = Stacked.of(self.points).theta
-        self.record.offer(U, b, scores + np.repeat(b, problem.sizes), theta)
+        self.record.consider_slopes(U, b, scores + np.repeat(b, problem.sizes), theta)
         self.record.note(1)
         return self.record.done
 
@@ -663,7 +680,7 @@ class MultiTaskSolution(Record):
     theta: Array
     status: str
     certificate: Certificate
-    rounds: tuple[Round, ...]
+    rounds: tuple[MultiTaskRound, ...]
     solver: str = ""
     mode: str = ""
     seconds: float = 0.0
@@ -753,7 +770,7 @@ SOLVERS = ("auto", "builtin", "bcd", "plain", "admm", "apg", "fista")
 DENSE = 500
 """Up to so many samples a task smooth losses go to block coordinate descent as well."""
 
-Watch = Callable[[Round], None] | None
+Watch = Callable[[MultiTaskRound], None] | None
 
 
 def solve_multitask(
@@ -785,7 +802,7 @@ def solve_multitask(
         ``"CLARABEL"``): a reference again, on the whole problem.
     screening : bool
         Whether block coordinate descent screens its U-steps (losses with kinks). The answer is the
-        same either way, and it takes longer; see `decided`.
+        same either way, and it takes longer; see `proven_pieces`.
     start : MultiTaskSolution, optional
         Of the same tasks at other parameters; for block coordinate descent. ``"auto"`` leaves it
         out where it takes another algorithm.
@@ -807,8 +824,21 @@ def solve_multitask(
     if name in ("auto", "builtin"):
         name = "fista" if problem.smooth and max(problem.sizes) > DENSE else "bcd"
         start = start if name == "bcd" else None  # nobody chose a solver that takes none
+    algorithms: dict[str, Callable[..., Algorithm]] = {
+        "bcd": partial(Bcd, screening=screening),
+        "plain": partial(Bcd, accelerate=False, screening=screening),
+        "admm": Admm, "apg": ApgJoint, "fista": SmoothFista,
+    }
+    if start is not None and name not in ("bcd", "plain"):
+        raise InvalidInput(f"`start` is used by solver 'bcd' only; `solver` is {name!r}.")
     began = perf_counter()
-    outcome = _run(problem, 0.5 * tol, name, screening, start, max_rounds, on_round, limits)
+    if name in algorithms:
+        limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
+        first = None if start is None else warm(problem, start)
+        outcome = algorithms[name](**limit)(problem, 0.5 * tol, first, on_round, limits)
+    else:
+        record = RunRecord(problem, 0.5 * tol, on_round, limits)
+        outcome = solved_by_cvxpy(record, name, limits)
     M = outcome.metric.M
     proof = certify_multitask(problem, outcome.U, outcome.b, M, outcome.theta, tol=tol)
     return MultiTaskSolution(
@@ -826,39 +856,20 @@ def solve_multitask(
     )
 
 
-def _run(
-    problem: MultiTask,
-    target: float,
-    name: str,
-    screening: bool,
-    start: MultiTaskSolution | None,
-    max_rounds: int | None,
-    on_round: Watch,
-    limits: Limits,
-) -> Outcome:
-    limit: dict[str, Any] = {} if max_rounds is None else {"max_rounds": max_rounds}
-    if start is not None and name not in ("bcd", "plain"):
-        raise InvalidInput(f"`start` is used by solver 'bcd' only; `solver` is {name!r}.")
-    algorithms: dict[str, Callable[..., Algorithm]] = {
-        "bcd": partial(Bcd, screening=screening),
-        "plain": partial(Bcd, accelerate=False, screening=screening),
-        "admm": Admm, "apg": ApgJoint, "fista": SmoothFista,
-    }
-    if name in algorithms:
-        first = None if start is None else warm(problem, start)
-        return algorithms[name](**limit)(problem, target, first, on_round, limits)
+def solved_by_cvxpy(record: RunRecord, name: str, limits: Limits) -> AlgorithmResult:
+    """The whole semidefinite program, by the solver of CVXPY called `name`."""
+    problem = record.problem
     U, b, M, theta = supplied("cvxpy.multitask_solver")(problem, name, limits, SOLVERS)
     # Each task's slopes must sum to 0 exactly, where a solver leaves a rest.
     tasks = (problem.task(k, M) for k in range(problem.m))
     parts = zip(tasks, problem.split(theta), strict=True)
     theta = np.concatenate([dual_feasible(task, part)[0] for task, part in parts])
-    record = RunRecord(problem, target, on_round, limits)
-    record.offer(U, b, problem.predictions(U, b), theta)
+    record.consider_slopes(U, b, problem.predictions(U, b), theta)
     record.note(1)
     return record.outcome()
 
 
-def warm(problem: MultiTask, start: MultiTaskSolution) -> tuple[Metric, Array, Array]:
+def warm(problem: MultiTask, start: MultiTaskSolution) -> tuple[TaskMetric, Array, Array]:
     """The start's M (projected onto this problem's set), slopes and intercepts."""
     if start.problem.sizes != problem.sizes or start.problem.d != problem.d:
         raise InvalidInput("`start` belongs to other tasks than `problem`.")

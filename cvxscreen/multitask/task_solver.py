@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
 from cvxscreen.core.losses import LossTerms
-from cvxscreen.multitask.problem import Metric, MultiTask
+from cvxscreen.multitask.problem import MultiTask, TaskMetric
 from cvxscreen.solvers.box_qp import BoxQp
 
 Array = NDArray[np.float64]
@@ -30,7 +30,11 @@ Mask = NDArray[np.bool_]
 
 
 def newton_direction(K: Array, q: Array, r: Array, defect: float) -> tuple[Array, float]:
-    """``(K + diag q) step - 1 change = r`` with ``sum step = defect``; `K` is overwritten."""
+    """``step, change`` with ``(K + diag q) step - change 1 = r`` and ``sum step = defect``.
+
+    A step of the slopes on a face and that of the intercept, by one factorisation with two right
+    sides; `K` is overwritten.
+    """
     k = len(q)
     diagonal = K.ravel()[:: k + 1]
     diagonal += q
@@ -49,7 +53,7 @@ def newton_direction(K: Array, q: Array, r: Array, defect: float) -> tuple[Array
     return first + change * ones, change
 
 
-def held_direction(
+def bounded_direction(
     K: Array, q: Array, r: Array, defect: float, limits: tuple[Array, Array, Array]
 ) -> tuple[Array, Mask, float, int] | None:
     """The direction with all that would pass a bound held there, until nothing passes.
@@ -85,22 +89,25 @@ def held_direction(
 
 Index = NDArray[np.intp]
 
-MANY = 60
-"""More violating terms than this go to a block first."""
-CHUNK = 320
+BLOCK_FROM = 60
+"""More violating terms than this are first brought near their optimum by a block. No answer depends
+on this number or the next four: they say when one method gives way to the other."""
+BLOCK_TERMS = 320
 """Terms of a block."""
-ROUGH = 1e-2
+BLOCK_ACCURACY = 1e-2
 """A block reduces the largest violation by this factor."""
-ADD = 8
+ENTERING = 8
 """Violating terms that enter a face at once."""
 MAX_FACES = 400
 """Newton steps at most."""
-_FINE = 1e-12
-_IDLE = 6
+_TOLERANCE = 1e-12
+"""Derivative that counts as none, relative to margins and intercept: their rounding."""
+_STALLED = 6
+"""Faces in a row that do not lower the largest violation by a tenth."""
 
 
-class Face:
-    """Everything that moves while one task is solved.
+class TaskActiveSet:
+    """The iterate of one task: its slopes, intercept, and which slopes are free to move (the face).
 
     Parameters
     ----------
@@ -120,7 +127,7 @@ class Face:
         self,
         X: Array,
         table: tuple[Array, ...],
-        metric: Metric,
+        metric: TaskMetric,
         base: Array,
         total: float,
         theta: Array,
@@ -131,7 +138,7 @@ class Face:
         self.kinked, self.curved = bool(self.e.any()), bool(self.q.any())
         self.theta = np.minimum(np.maximum(theta, self.lo), self.hi)
         self.b = b
-        self.faces = 0
+        self.newton_steps = 0
         self.free = self.inside()
         self.slot = np.full(len(theta), -1)
         self.filled = 0
@@ -151,10 +158,10 @@ class Face:
         self.u = self.base + self.metric.B @ self.v
         self.p = self.X @ self.u
 
-    def wants(self) -> tuple[Array, Array, Array]:
-        """``p + b`` less the losses' centres, and how strongly slopes want to rise and to fall.
+    def dual_gradients(self) -> tuple[Array, Array, Array]:
+        """``z = p + b - b_i - q theta``, and the dual's derivatives along rising, falling slopes.
 
-        Minus infinity where they may not.
+        Minus infinity where a slope is at that end of its box; all at most 0 at the optimum.
         """
         theta = self.theta
         z = self.p - self.shift + self.b
@@ -171,17 +178,20 @@ class Face:
     # -- the loop -----------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Faces until no slope wants to move; ``u``, ``v``, ``p`` are then those of ``theta``."""
-        best, idle, adding, blocks = np.inf, 0, ADD, 0
+        """Solve on one face after another until no derivative is positive.
+
+        ``u``, ``v`` and ``p`` are then those of ``theta``.
+        """
+        best, idle, adding, blocks = np.inf, 0, ENTERING, 0
         while len(self.theta):
-            z, rise, fall = self.wants()
+            z, rise, fall = self.dual_gradients()
             # b may grow by `above` and has to grow by `below`; any b between will do.
             above, below = -float(rise.max()), float(fall.max())
             left = max(below - above, 0.0)
             move = min(max(0.0, below), above) if left == 0.0 else 0.5 * (below + above)
             self.b += move
             z, rise, fall = z + move, rise + move, fall - move
-            tolerance = _FINE * (self.size + abs(self.b))
+            tolerance = _TOLERANCE * (self.size + abs(self.b))
             any_free = bool(self.free.any())
             if left <= tolerance:
                 off = abs(self.total - float(self.theta.sum()))
@@ -189,25 +199,25 @@ class Face:
                     return
             idle = 0 if left < 0.9 * best else idle + 1
             best = min(best, left)
-            if self.faces >= MAX_FACES or (idle > _IDLE and left <= 1e3 * tolerance):
+            if self.newton_steps >= MAX_FACES or (idle > _STALLED and left <= 1e3 * tolerance):
                 return
-            wish = np.maximum(rise, fall)
-            wish[self.free] = 0.0
-            out = np.flatnonzero(wish > tolerance)
-            if (len(out) > MANY and blocks < 12) or (idle > 3 * _IDLE and blocks < 20):
+            violation = np.maximum(rise, fall)
+            violation[self.free] = 0.0
+            out = np.flatnonzero(violation > tolerance)
+            if (len(out) > BLOCK_FROM and blocks < 12) or (idle > 3 * _STALLED and blocks < 20):
                 blocks += 1
-                self.block(rise, fall, ROUGH * float(wish.max()))
+                self.solve_block(rise, fall, BLOCK_ACCURACY * float(violation.max()))
                 continue
-            if idle > 4 * _IDLE:
+            if idle > 4 * _STALLED:
                 return
             if len(out):
                 adding = adding if idle == 0 else max(adding // 2, 1)
                 if len(out) > adding:
-                    out = out[np.argsort(-wish[out])[:adding]]
+                    out = out[np.argsort(-violation[out])[:adding]]
                 if not any_free or adding == 1:
                     out = np.array([int(np.argmax(rise)), int(np.argmax(fall))])
                 self.free[out] = True
-            self.descend(z)
+            self.newton_on_face(z)
             self.refresh()
 
     def products(self, rows: Index) -> Array:
@@ -231,7 +241,7 @@ class Face:
             at = self.slot[rows]
         return self.K[at[:, None], at]
 
-    def descend(self, z: Array) -> None:
+    def newton_on_face(self, z: Array) -> None:
         """Newton steps on the face until one is taken in full."""
         rows = np.flatnonzero(self.free)
         theta, r = self.theta[rows], z[rows]
@@ -244,7 +254,7 @@ class Face:
             high = np.where((e > 0) & ~up, np.minimum(high, 0.0), high)
         defect = self.total - float(self.theta.sum())
         while len(rows):
-            self.faces += 1
+            self.newton_steps += 1
             step, change = newton_direction(self.products(rows), q, r, defect)
             outward = ((theta <= low) & (step < 0)) | ((theta >= high) & (step > 0))
             if outward.any() and not outward.all():
@@ -263,7 +273,9 @@ class Face:
                 size = min(1.0, float(room.min()))
                 least = (size - 0.5 * size**2) * float(r @ step)
                 bounds = (low, high, np.where(beyond, end, theta))
-                if int(beyond.sum()) > 1 and self.leap(rows, theta, r, defect, bounds, least):
+                if int(beyond.sum()) > 1 and self.step_with_bounds(
+                    rows, theta, r, defect, bounds, least
+                ):
                     return
                 hit = room <= size
                 after = np.minimum(np.maximum(theta + size * step, low), high)
@@ -271,14 +283,14 @@ class Face:
                 self.theta[rows] = after
                 self.b += size * change
                 self.free[rows[hit]] = False
-                if self.faces >= MAX_FACES:
+                if self.newton_steps >= MAX_FACES:
                     return
                 r, defect, theta = (1.0 - size) * r, (1.0 - size) * defect, after
                 keep = ~hit
             rows, theta, r, q = rows[keep], theta[keep], r[keep], q[keep]
             low, high = low[keep], high[keep]
 
-    def leap(
+    def step_with_bounds(
         self,
         rows: Index,
         theta: Array,
@@ -287,18 +299,18 @@ class Face:
         bounds: tuple[Array, Array, Array],
         least: float,
     ) -> bool:
-        """Hold all that would leave their boxes, not only the first, as often as it takes.
+        """A Newton step with every slope that would leave its box held at the end it would pass.
 
         Taken only where the dual objective gains at least `least`, what the plain step to the
         first bound would gain.
         """
         low, high, target = bounds
         q, K = self.q[rows], self.products(rows)
-        found = held_direction(K, q, r, defect, (low - theta, high - theta, target - theta))
+        found = bounded_direction(K, q, r, defect, (low - theta, high - theta, target - theta))
         if found is None:
             return False
         move, held, change, solves = found
-        self.faces += solves
+        self.newton_steps += solves
         if not float(r @ move - 0.5 * (move @ (K @ move + q * move))) >= least:
             return False
         after = np.minimum(np.maximum(theta + move, low), high)
@@ -311,29 +323,29 @@ class Face:
 
     # -- far from the optimum -------------------------------------------------------------------
 
-    def block(self, rise: Array, fall: Array, wish: float) -> None:
+    def solve_block(self, rise: Array, fall: Array, target: float) -> None:
         """Bring the face and the worst terms near their optimum by pairs of coordinates."""
         chosen = np.flatnonzero(self.free)
-        if len(self.theta) <= CHUNK:
+        if len(self.theta) <= BLOCK_TERMS:
             chosen = np.arange(len(self.theta))
         else:
             for key in (rise, fall):
                 key = np.where(self.free, -np.inf, key)
-                order = np.argpartition(-key, CHUNK // 2)[: CHUNK // 2]
+                order = np.argpartition(-key, BLOCK_TERMS // 2)[: BLOCK_TERMS // 2]
                 chosen = np.union1d(chosen, order[np.isfinite(key[order])])
-        self.balance(chosen)
+        self.restore_sum(chosen)
         roots = self.X[chosen] @ self.metric.root
         before = self.theta[chosen]
         block = BoxQp(
             roots @ roots.T, (self.shift - self.p)[chosen], before.copy(),
             self.lo[chosen], self.hi[chosen], self.e[chosen], self.q[chosen], True,
         )
-        block.solve(max(wish, 1e-10 * self.size))
+        block.solve(max(target, 1e-10 * self.size))
         self.theta[chosen] = block.c
         self.free = self.inside()
         self.refresh()
 
-    def balance(self, chosen: Index) -> None:
+    def restore_sum(self, chosen: Index) -> None:
         """Give the slopes at `chosen` the sum they need; the block keeps it."""
         need = self.total - float(self.theta.sum())
         room = (self.hi - self.theta if need > 0 else self.theta - self.lo)[chosen]
@@ -368,11 +380,11 @@ class TaskPoint:
     u: Array
     b: float
     p: Array
-    faces: int = 0
+    newton_steps: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class FixedTerms:
     """What does not move: all but the terms at `kept`.
 
     Attributes
@@ -389,7 +401,7 @@ class Fixed:
     table: tuple[Array, ...]
 
 
-def cold(X: Array) -> TaskPoint:
+def zero_point(X: Array) -> TaskPoint:
     """The point 0, for a task to begin with that has no other."""
     n, d = X.shape
     return TaskPoint(np.zeros(n), np.zeros(d), np.zeros(d), 0.0, np.zeros(n))
@@ -398,11 +410,11 @@ def cold(X: Array) -> TaskPoint:
 def solve_task(
     X: Array,
     losses: LossTerms,
-    metric: Metric,
+    metric: TaskMetric,
     start: TaskPoint,
     *,
     centre: Array | None = None,
-    fixed: Fixed | None = None,
+    fixed: FixedTerms | None = None,
 ) -> TaskPoint:
     """The minimiser, to rounding.
 
@@ -424,18 +436,18 @@ def solve_task(
     if fixed is None:
         table = (losses.b, losses.e, losses.q, losses.lo, losses.hi)
         base = np.zeros(X.shape[1]) if centre is None else centre
-        face = Face(X, table, metric, base, 0.0, start.theta, start.b)
+        face = TaskActiveSet(X, table, metric, base, 0.0, start.theta, start.b)
         face.run()
-        return TaskPoint(face.theta, face.v, face.u, face.b, face.p + face.b, face.faces)
+        return TaskPoint(face.theta, face.v, face.u, face.b, face.p + face.b, face.newton_steps)
     kept, rows, theta = fixed.kept, fixed.rows, start.theta.copy()
     mine = theta[kept]
     held = start.v + mine @ rows  # -X' theta of the terms that stay where they are
     base = B @ held if centre is None else centre + B @ held
     total = float(mine.sum() - theta.sum())  # so that rounding does not add up
-    face = Face(rows, fixed.table, metric, base, total, mine, start.b)
+    face = TaskActiveSet(rows, fixed.table, metric, base, total, mine, start.b)
     face.run()
     theta[kept] = face.theta
-    return TaskPoint(theta, held + face.v, face.u, face.b, X @ face.u + face.b, face.faces)
+    return TaskPoint(theta, held + face.v, face.u, face.b, X @ face.u + face.b, face.newton_steps)
 
 
 class Stacked(NamedTuple):
@@ -460,7 +472,7 @@ class Stacked(NamedTuple):
 
 
 def solve_tasks(
-    problem: MultiTask, metric: Metric, points: list[TaskPoint], centres: Array
+    problem: MultiTask, metric: TaskMetric, points: list[TaskPoint], centres: Array
 ) -> list[TaskPoint]:
     """Every task around its column of `centres`, shape (d, m), from its point in `points`."""
     tables = zip(problem.X, problem.task_losses, points, strict=True)

@@ -11,7 +11,7 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.multitask import solve_multitask
-from cvxscreen.multitask.gap import Dual, Primal, joint_gap
+from cvxscreen.multitask.gap import DualCandidate, PrimalCandidate, joint_gap
 from cvxscreen.multitask.solve import Bcd
 from cvxscreen.solvers.smo import Smo
 
@@ -92,7 +92,7 @@ def test_the_dual_as_a_semidefinite_program() -> None:
     value = cp.Problem(cp.Maximize(total - spectral), constraints).solve(solver="CLARABEL")
     found = cvxscreen.solve(problem, tol=1e-8)
     assert found.value == pytest.approx(value, rel=1e-6)
-    dual = Dual.of(found.theta, problem.pull(found.theta))
+    dual = DualCandidate.of(found.theta, problem.minus_adjoint(found.theta))
     assert dual.value(problem) == pytest.approx(value, rel=1e-6)
 
 
@@ -106,8 +106,8 @@ def test_the_gap_is_primal_minus_dual_without_the_cancellation() -> None:
             -y * np.where(y > 0, (y < 0).sum(), (y > 0).sum()) * rng.random() / n**2
             for y, n in zip(problem.y, problem.sizes, strict=True)
         ])
-        dual = Dual.of(theta, problem.pull(theta))
-        primal = Primal.of(problem, U, b, metric, problem.predictions(U, b))
+        dual = DualCandidate.of(theta, problem.minus_adjoint(theta))
+        primal = PrimalCandidate.of(problem, U, b, metric, problem.predictions(U, b))
         assert primal.value == pytest.approx(problem.primal(U, b, metric.M), rel=1e-12)
         gap = joint_gap(problem, primal, dual)
         assert gap >= 0

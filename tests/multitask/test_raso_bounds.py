@@ -9,9 +9,9 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import certify_multitask, dual_ball, eigengap
-from cvxscreen.multitask.gap import Dual, Primal, joint_gap
-from cvxscreen.multitask.solve import Bcd, decided
-from cvxscreen.multitask.task_solver import cold, solve_task
+from cvxscreen.multitask.gap import DualCandidate, PrimalCandidate, joint_gap
+from cvxscreen.multitask.solve import Bcd, proven_pieces
+from cvxscreen.multitask.task_solver import solve_task, zero_point
 
 
 def iterates(problem, rounds=12):
@@ -23,8 +23,8 @@ def iterates(problem, rounds=12):
         b = np.array([point.b for point in points])
         theta = np.concatenate([point.theta for point in points])
         p = np.concatenate([point.p for point in points])
-        primal = Primal.of(problem, U, b, metric, p)
-        dual = Dual.of(theta, problem.pull(theta))
+        primal = PrimalCandidate.of(problem, U, b, metric, p)
+        dual = DualCandidate.of(theta, problem.minus_adjoint(theta))
         found.append((U, metric.M, theta, joint_gap(problem, primal, dual)))
 
     Bcd(accelerate=False, max_rounds=rounds, watch=watch)(problem, 1e-12)
@@ -76,10 +76,10 @@ def test_the_false_ball_fails_on_a_real_problem() -> None:
     problem = cvxscreen.raso(tasks, h=1, alpha=alpha, beta=alpha * eta)
     end = cvxscreen.solve(problem, tol=1e-9)
     metric = problem.metric(np.diag([0.0, 1.0]))
-    U = metric.B @ problem.pull(end.theta)
+    U = metric.B @ problem.minus_adjoint(end.theta)
     p = problem.predictions(U, end.b)
-    primal = Primal.of(problem, U, end.b, metric, p)
-    gap = joint_gap(problem, primal, Dual.of(end.theta, problem.pull(end.theta)))
+    primal = PrimalCandidate.of(problem, U, end.b, metric, p)
+    gap = joint_gap(problem, primal, DualCandidate.of(end.theta, problem.minus_adjoint(end.theta)))
     claimed = 2 * gap / (2 * problem.c / (1 + eta))
     assert np.sum((U - end.U) ** 2) > 50 * claimed
 
@@ -110,7 +110,7 @@ def test_the_joint_objective_is_flat_along_a_line() -> None:
 def test_the_dual_ball_contains_the_one_dual_point(make) -> None:
     for seed in range(3):
         problem = make(seed)
-        best = problem.pull(cvxscreen.solve(problem, tol=1e-10).theta)
+        best = problem.minus_adjoint(cvxscreen.solve(problem, tol=1e-10).theta)
         slack = 1e-4 * np.linalg.norm(best)
         for U, M, theta, gap in iterates(problem):
             ball = dual_ball(problem, U, M, theta, gap)
@@ -125,7 +125,7 @@ def test_the_dual_ball_is_attained() -> None:
     U = end.U + np.array([[0.0], [0.3]])
     gap = problem.c * 0.3**2 / problem.eta
     ball = dual_ball(problem, U, end.M, end.theta, gap)
-    V = problem.pull(end.theta)
+    V = problem.minus_adjoint(end.theta)
     assert ball.contains(V)
     assert 0.99 * ball.radius < np.linalg.norm(V - ball.centre)
 
@@ -152,7 +152,7 @@ def test_eigengap_is_attained() -> None:
     end = cvxscreen.solve(problem, tol=1e-12)
     np.testing.assert_allclose(end.predict(X, 0), [1.0, -1.0], atol=1e-9)
     theta = 0.9 * end.theta
-    u = problem.pull(theta)[0, 0] * (1 + problem.eta) / (2 * problem.c)
+    u = problem.minus_adjoint(theta)[0, 0] * (1 + problem.eta) / (2 * problem.c)
     gap = problem.c * (end.U[0, 0] - u) ** 2 / (1 + problem.eta)
     verdict = eigengap(problem, theta, gap)
     away = abs(end.U[0, 0] - u)
@@ -178,10 +178,10 @@ def test_decisions_at_one_metric_are_not_permanent() -> None:
         actual = problem.losses.piece_within(*2 * (problem.predictions(end.U, end.b),))
         metric = problem.start_metric()
         points = [
-            solve_task(X, f, metric, cold(X))
+            solve_task(X, f, metric, zero_point(X))
             for X, f in zip(problem.X, problem.task_losses, strict=True)
         ]
-        codes = decided(problem, metric, points)
+        codes = proven_pieces(problem, metric, points)
         different += int(((codes >= 0) & (actual >= 0) & (codes != actual)).sum())
     assert different > 0
 
@@ -207,7 +207,9 @@ def test_the_answer_is_certified(answer) -> None:
     assert proof.primal == pytest.approx(
         answer.problem.primal(answer.U, answer.b, answer.M), rel=1e-13
     )
-    dual = Dual.of(answer.theta, answer.problem.pull(answer.theta)).value(answer.problem)
+    dual = DualCandidate.of(answer.theta, answer.problem.minus_adjoint(answer.theta)).value(
+        answer.problem
+    )
     assert proof.dual <= dual + 1e-12
     assert proof.dual == pytest.approx(dual, rel=1e-9)
 
@@ -259,11 +261,11 @@ def test_where_only_the_coupling_tells(off: float) -> None:
     problem = cvxscreen.raso([(X, [1.0, -1.0])], h=1, alpha=1.0, beta=1.0)
     metric = problem.metric(np.eye(1))
     theta = np.array([-0.5, 0.5])
-    best = metric.B @ problem.pull(theta)
+    best = metric.B @ problem.minus_adjoint(theta)
     U, b = best * (1.0 + off), np.zeros(1)
     gap = metric.penalty(U - best)
-    primal = Primal.of(problem, U, b, metric, problem.predictions(U, b))
-    found = joint_gap(problem, primal, Dual.of(theta, problem.pull(theta)))
+    primal = PrimalCandidate.of(problem, U, b, metric, problem.predictions(U, b))
+    found = joint_gap(problem, primal, DualCandidate.of(theta, problem.minus_adjoint(theta)))
     assert found == pytest.approx(gap, rel=1e-6, abs=0.0)
     assert certify_multitask(problem, U, b, metric.M, theta, tol=0.9).gap >= gap
 
@@ -274,11 +276,11 @@ def test_where_only_the_metric_tells() -> None:
     problem = cvxscreen.raso([(X, [1.0, -1.0])], h=1, alpha=1.0, beta=1.0)
     metric = problem.metric(np.diag([0.3, 0.7]))
     theta = np.array([-0.5, 0.5])
-    V = problem.pull(theta)
+    V = problem.minus_adjoint(theta)
     U, b = metric.B @ V, np.zeros(1)
     gap = float(np.sum(V * V) - np.sum(V * (metric.M @ V))) / (4.0 * problem.c)
-    primal = Primal.of(problem, U, b, metric, problem.predictions(U, b))
-    assert joint_gap(problem, primal, Dual.of(theta, V)) == pytest.approx(gap, rel=1e-9)
+    primal = PrimalCandidate.of(problem, U, b, metric, problem.predictions(U, b))
+    assert joint_gap(problem, primal, DualCandidate.of(theta, V)) == pytest.approx(gap, rel=1e-9)
     assert certify_multitask(problem, U, b, metric.M, theta, tol=0.9).gap >= gap
 
 

@@ -17,9 +17,9 @@ from tasks import shared_tasks
 
 import cvxscreen
 from cvxscreen.multitask import prox
-from cvxscreen.multitask.problem import Metric
+from cvxscreen.multitask.problem import TaskMetric
 from cvxscreen.multitask.solve import Bcd
-from cvxscreen.multitask.task_solver import cold, solve_task
+from cvxscreen.multitask.task_solver import solve_task, zero_point
 from cvxscreen.solvers.apg import fista
 
 
@@ -113,7 +113,7 @@ def mean_hinge(X, y, u, b):
 def test_the_dual_is_maximised_over_beta(task) -> None:
     """(70) prints ``min`` over (u, b), which do not occur; its Ker is right."""
     problem, metric, X, y = task
-    found = solve_task(X, problem.task_losses[0], metric, cold(X))
+    found = solve_task(X, problem.task_losses[0], metric, zero_point(X))
     beta = -y * found.theta
     A = problem.eta * np.eye(5) + metric.M
     Ker = X @ A @ X.T / (2 * problem.c)
@@ -135,7 +135,9 @@ def test_the_linear_term_is_negative_and_no_obstacle(task, rng) -> None:
     problem, _, X, y = task
     L, centre = 1.7, rng.standard_normal(5)
     points = [
-        solve_task(X, problem.task_losses[0], Metric.plain(5, L), cold(X), centre=sign * centre)
+        solve_task(
+            X, problem.task_losses[0], TaskMetric.ridge(5, L), zero_point(X), centre=sign * centre
+        )
         for sign in (1, -1)
     ]
     values = [

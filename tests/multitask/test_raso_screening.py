@@ -11,13 +11,13 @@ from tasks import shared_tasks
 import cvxscreen
 from cvxscreen.core.losses import Piece
 from cvxscreen.multitask.gap import intercept_ranges
-from cvxscreen.multitask.solve import Bcd, decided, fixed_by
-from cvxscreen.multitask.task_solver import TaskPoint, cold, solve_task
+from cvxscreen.multitask.solve import Bcd, fixed_terms, proven_pieces
+from cvxscreen.multitask.task_solver import TaskPoint, solve_task, zero_point
 
 
 def solved(problem, metric, points=None):
     """Every task's optimum at `metric`, nothing fixed."""
-    points = [cold(X) for X in problem.X] if points is None else points
+    points = [zero_point(X) for X in problem.X] if points is None else points
     return [
         solve_task(X, f, metric, point)
         for X, f, point in zip(problem.X, problem.task_losses, points, strict=True)
@@ -136,14 +136,14 @@ def random_metric(problem, rng):
 
 
 def test_decisions_hold_at_the_optimum_of_the_next_metric(rng) -> None:
-    """What `decided` proves from the last metric's optima, against the next one's."""
+    """What `proven_pieces` proves from the last metric's optima, against the next one's."""
     problem = problem_of("hinge", 2)
     metric = problem.start_metric()
     points = solved(problem, metric)
     made = 0
     for _ in range(15):
         metric = problem.metric(0.9 * metric.M + 0.1 * random_metric(problem, rng).M)
-        codes = decided(problem, metric, points)
+        codes = proven_pieces(problem, metric, points)
         points = solved(problem, metric, points)
         p = np.concatenate([point.p for point in points])
         known = codes >= 0
@@ -159,20 +159,20 @@ def test_a_sample_whose_slope_is_not_there_yet_is_not_fixed() -> None:
     codes = np.full(problem.n, Piece.ZERO, dtype=np.int8)  # as if all were proven on the zero piece
     zero = np.concatenate([point.theta for point in points]) == 0.0
     for k, (part, fixed) in enumerate(
-        zip(problem.parts, fixed_by(problem, points, codes), strict=True)
+        zip(problem.parts, fixed_terms(problem, points, codes), strict=True)
     ):
         if fixed is not None:
             np.testing.assert_array_equal(fixed.kept, np.flatnonzero(~zero[part]))
         else:
             assert zero[part].mean() < 0.25, k
-    assert any(fixed is not None for fixed in fixed_by(problem, points, codes))
+    assert any(fixed is not None for fixed in fixed_terms(problem, points, codes))
 
 
 def test_decisions_outlive_a_gap_below_rounding() -> None:
     """At the metric just solved the true gap is all but zero; ``P - D`` is noise of either sign."""
     problem = problem_of("hinge", 7, n=200)
     metric = problem.start_metric()
-    codes = decided(problem, metric, solved(problem, metric))
+    codes = proven_pieces(problem, metric, solved(problem, metric))
     again = solved(problem, metric)  # from cold, another way to the same optimum
     p = np.concatenate([point.p for point in again])
     known = codes >= 0
@@ -189,7 +189,7 @@ def test_unbalanced_slopes_prove_nothing_wrong() -> None:
     bad = points[0]
     theta = np.where(problem.y[0] > 0, problem.task_losses[0].lo, 0.0)  # all of one sign
     points[0] = TaskPoint(theta, -(theta @ problem.X[0]), bad.u, bad.b, bad.p)
-    codes = decided(problem, metric, points)
+    codes = proven_pieces(problem, metric, points)
     known = codes >= 0
     assert (problem.losses.piece_within(p, p) == codes)[known].all()
     assert known[problem.parts[0]].mean() < known[problem.parts[1]].mean()

@@ -47,7 +47,7 @@ FAULTS = (
           "return terms +", "tasks that do not fit their duals are taken as solved",
           "multitask/test_multitask.py::test_the_gap_is_primal_minus_dual_without_the_cancellation"),
     proof("a joint certificate without the coupling", DROPPED,
-          "gap += c * float(np.sum(lean**2))", "pass", "wrong tasks are certified",
+          "gap += c * float(np.sum(mismatch**2))", "pass", "wrong tasks are certified",
           "multitask/test_raso_bounds.py::test_where_only_the_coupling_tells"),
     proof("a joint certificate without the metric's part", DROPPED,
           "gap += (max(best - here, 0.0) + rounding) / (4.0 * c)", "pass",
