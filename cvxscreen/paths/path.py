@@ -1,9 +1,9 @@
 """Solutions along a grid of C or lambda, each from its neighbour and certified in full.
 
 `path` is the entry. Below it stand the ways along a grid that it chooses from: compiled segments
-where they suit, else point by point (`Run`); metric learning over lambda, one point at a time
-(`MetricRun`); a path that places its values of C itself (`EpsRun`); tasks that share a subspace
-(`TasksRun`).
+where they suit, else point by point (`PathFollower`); metric learning over lambda, one point at a
+time (`MetricPathFollower`); a path that places its values of C itself (`EpsPathFollower`); tasks
+that share a subspace (`TasksPathFollower`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cvxscreen.designs.chunks import Listed
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
-from cvxscreen.paths.levels import Stretch, slopes_of, taken
+from cvxscreen.paths.levels import LevelBlock, all_slopes, is_quantile_process
 from cvxscreen.paths.record import Checkpoint, Path, PathPoint, Points, load_path, points_of
 from cvxscreen.screening.ranges import eps_interval
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSegment, ready
@@ -208,9 +208,9 @@ def path(
                 f"`problem` is a MultiTask, which has {' and '.join(map(repr, OF_TASKS))} to go "
                 f"along; `over` is {over!r}."
             )
-        tasks = TasksRun(problem, over, tol, mode, solver, limits, max_iter)
+        tasks = TasksPathFollower(problem, over, tol, mode, solver, limits, max_iter)
         grid = checked_values(values)
-        return _followed(tasks, grid, Checkpoint(None, ""), problem.n, progress, one=False)
+        return _follow(tasks, grid, Checkpoint(None, ""), problem.n, progress, one=False)
     if over in OF_TASKS:
         raise InvalidInput(f"`over` is {over!r}, which tasks from `raso` have; use 'C'.")
     ours = isinstance(solver, str) and solver.lower() in ("auto", "builtin")
@@ -225,10 +225,10 @@ def path(
             raise InvalidInput("`eps` is for a path over C without a checkpoint.")
         first, last = eps_range(problem, eps, checked_values(values))
         points = Points()
-        run = Run(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
+        run = PathFollower(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
                   max_iter=max_iter, bounds=asked)
-        steps = EpsRun(run, first, last, eps)
-        return _followed(steps, None, Checkpoint(None, ""), problem.n, progress, one=True)
+        steps = EpsPathFollower(run, first, last, eps)
+        return _follow(steps, None, Checkpoint(None, ""), problem.n, progress, one=True)
     grid = checked_values(metric_grid(problem) if values is None else values)
     if over == "lam" and problem.lam is None:
         raise InvalidInput("`over`: this problem has no lambda (as metric learning has); use 'C'.")
@@ -238,21 +238,26 @@ def path(
         raise InvalidInput(f"`values` goes up to {grid.max():g}; quantile levels are below 1.")
     saved = Checkpoint.open(checkpoint, problem, grid, tol, over)
     points = Points(known_points(saved, problem, grid, tol, over))
-    followed: Run | MetricRun = MetricRun(
+    followed: PathFollower | MetricPathFollower = MetricPathFollower(
         problem, points, grid, tol, saved.rows, stop=values is None, limits=limits,
         max_iter=max_iter, method=method,
-    ) if metric else Run(
+    ) if metric else PathFollower(
         problem, points, tol, mode, solver, over, limits=limits, max_iter=max_iter,
         recorded=checkpoint is not None,
         alone=len(grid) == 1 and time_limit is None,
         bounds=asked,
     )
-    return _followed(followed, grid, saved, problem.n, progress, one=checkpoint is not None)
+    return _follow(followed, grid, saved, problem.n, progress, one=checkpoint is not None)
 
 
-def _followed(
-    run: Run | MetricRun | EpsRun | TasksRun, grid: Array | None, saved: Checkpoint,
-    terms: int, progress: bool, *, one: bool,
+def _follow(
+    run: PathFollower | MetricPathFollower | EpsPathFollower | TasksPathFollower,
+    grid: Array | None,
+    saved: Checkpoint,
+    terms: int,
+    progress: bool,
+    *,
+    one: bool,
 ) -> Path:
     """Let `run` go along `grid`, `one` value at a time or as many as it likes, and save.
 
@@ -291,8 +296,8 @@ def _save(saved: Checkpoint, points: Sequence[PathPoint], terms: int) -> None:
         raise
 
 
-class MetricRun:
-    """What `Run` is for the other models.
+class MetricPathFollower:
+    """The same for metric learning over lambda, whose points `metric_rows` solves one by one.
 
     With `stop` the path is at its end once the loss hardly falls any more.
     """
@@ -324,7 +329,7 @@ class MetricRun:
 Pair = tuple[float, Array, Array]
 
 PATIENCE = 3
-"""Points that the compiled solver may miss before the ordinary one takes the rest; stretches of
+"""Points that the compiled solver may miss before the ordinary one takes the rest; blocks of
 levels that may end early before each level is solved by itself."""
 
 AGREEMENT = 1e-9
@@ -333,8 +338,8 @@ AGREEMENT = 1e-9
 NOTHING = {"zero": 0.0, "linear": 0.0, "quadratic": 0.0}
 
 
-class Run:
-    """The state of one call: its points so far, and what the next one starts from.
+class PathFollower:
+    """What goes along a grid point by point: the points so far, and what the next one starts from.
 
     With `recorded`, every point starts from the record of the one before and from nothing else, so
     that a path that is cut off and resumed from its file goes the way it would have gone.
@@ -360,17 +365,17 @@ class Run:
         self.recorded, self.limits, self.max_iter = recorded, limits, max_iter
         self.previous: Solution | None = None
         self.margins: Array | None = None  # of the point before the last, without curvature
-        self.jumps: Array | None = None  # A' of the jumps of the slopes, likewise
-        self.small: CompiledPath | None = None
+        self.At_jumps: Array | None = None  # A' of the jumps of the slopes, likewise
+        self.compiled: CompiledPath | None = None
         self.path_cache = PathCache()
         self.missed, self.note, self.ended = 0, "", False
-        self.unfound = 0  # stretches of levels without a vertex that is found together with others
+        self.blocks_missed = 0  # of levels, none of whose vertices was found with the others
         # The compiled loop counts no iterations, and has a bound of its own.
         plain = over == "C" and max_iter is None and bounds is None
         # A value alone is a solve, by whichever engine `solve` takes.
         self.alone = alone and plain and not recorded
         self.waiting = plain and not self.alone and compiled_path(problem, solver, many=True)
-        self.pays = False
+        self.compiling_pays = False
         self.compile(at_once=recorded)
 
     def compile(self, at_once: bool = False) -> None:
@@ -383,48 +388,48 @@ class Run:
         if not self.waiting or not (at_once or ready()):
             return
         self.waiting, points = False, self.points
-        self.small = CompiledPath(self.problem, self.mode, self.tol)
+        self.compiled = CompiledPath(self.problem, self.mode, self.tol)
         if points:
-            self.small.restart(points[-1].value, points[-1].x, points[-1].theta)
+            self.compiled.restart(points[-1].value, points[-1].x, points[-1].theta)
 
     def advance(self, grid: Array) -> None:
         """Add one point or, compiled, the first few of those left; none where the time is up."""
         if self.recorded and len(self.points):
-            self.recall(self.points[-1])
-        if self.pays:
+            self.restore(self.points[-1])
+        if self.compiling_pays:
             self.compile()
-        if self.small is not None:
-            asked = grid[: self.small.length(len(grid))]
-            stretch = self.small.solve(asked)
-            self.take(stretch)
-            if len(stretch) == len(asked) or self.limits.reached:
+        if self.compiled is not None:
+            asked = grid[: self.compiled.length(len(grid))]
+            segment = self.compiled.solve(asked)
+            self.take_segment(segment)
+            if len(segment) == len(asked) or self.limits.reached:
                 return
-            grid = grid[len(stretch):]  # it missed the first of these
-        if self.over == "tau" and self.together(grid):
+            grid = grid[len(segment):]  # it missed the first of these
+        if self.over == "tau" and self.solve_levels(grid):
             return
         # The first point starts cold, in a process that may have to import what it takes: it says
         # little about the cost of those to come.
         coming = len(grid) - 1 if self.points else 0
         with PARTS.rent(coming) if self.waiting else nullcontext():
-            self.one(float(grid[0]))
-        self.pays = self.waiting and PARTS.pays
+            self.solve_point(float(grid[0]))
+        self.compiling_pays = self.waiting and PARTS.pays
 
-    def recall(self, last: PathPoint) -> None:
-        """Go on from the record `last` alone."""
+    def restore(self, last: PathPoint) -> None:
+        """Forget all but the record `last`, and go on from there as a resumed path would."""
         self.previous, self.missed = None, int(last.warm.get("missed", 0))
-        if self.small is not None and self.missed > PATIENCE:
-            self.small = None
-        if self.small is not None:
-            self.small.recall(last.warm.get("memory"))
-            self.small.restart(last.value, last.x, last.theta)
+        if self.compiled is not None and self.missed > PATIENCE:
+            self.compiled = None
+        if self.compiled is not None:
+            self.compiled.recall(last.warm.get("memory"))
+            self.compiled.restart(last.value, last.x, last.theta)
 
-    def warm(self, found: Solution | None = None) -> dict[str, Any]:
-        """What the record of a point keeps for `recall` and `resume`."""
+    def warm_state(self, found: Solution | None = None) -> dict[str, Any]:
+        """What the record of a point keeps for `restore` and `start_from_record`."""
         if not self.recorded:
             return {}
         kept: dict[str, Any] = {"missed": self.missed}
-        if self.small is not None:
-            kept["memory"] = self.small.memory
+        if self.compiled is not None:
+            kept["memory"] = self.compiled.memory
         if found is not None and found.rounds:
             kept["weight"] = found.rounds[-1].solver_info.get("weight")
         if found is not None and len(found.multipliers):
@@ -434,27 +439,27 @@ class Run:
                                                          found.theta.listed.values)]
         return kept
 
-    def take(self, stretch: PathSegment) -> None:
-        """The points of a stretch; those that their certificate refuses are solved again."""
-        before, ok = None, stretch.proofs.ok
+    def take_segment(self, segment: PathSegment) -> None:
+        """Add the points of a compiled segment; those that their certificate refuses anew."""
+        before, ok = None, segment.proofs.ok
         if self.points:
-            before = partial(_last, self.points, len(self.points) - 1)
-        for k in range(len(stretch)):
+            before = partial(_pair_of_point, self.points, len(self.points) - 1)
+        for k in range(len(segment)):
             if not ok[k]:
-                self.one(float(stretch.values[k]))
+                self.solve_point(float(segment.values[k]))
                 if self.limits.reached:
                     return
-                before = partial(_last, self.points, len(self.points) - 1)
+                before = partial(_pair_of_point, self.points, len(self.points) - 1)
                 continue
-            warm = self.warm()
-            self.points.append(partial(_point, self.problem, stretch, k, before, warm))
-            before = partial(_pair, stretch, k)
+            warm = self.warm_state()
+            self.points.append(partial(_point_of_segment, self.problem, segment, k, before, warm))
+            before = partial(_pair_of_segment, segment, k)
             self.previous = None
-        if len(stretch):
-            self.note = f"C={stretch.values[-1]:.3g}, kept {stretch.record[-1, 0]:.0f}, gap "
-            self.note += f"{stretch.proofs.relative_gap[-1]:.1e}"
+        if len(segment):
+            self.note = f"C={segment.values[-1]:.3g}, kept {segment.record[-1, 0]:.0f}, gap "
+            self.note += f"{segment.proofs.relative_gap[-1]:.1e}"
 
-    def one(self, value: float) -> None:
+    def solve_point(self, value: float) -> None:
         """The next point by the ordinary loop."""
         same = value == getattr(self.problem, self.over, None)
         here = self.problem if same else self.problem.with_(**{self.over: value})
@@ -462,27 +467,27 @@ class Run:
         if self.alone:
             found = solve_problem(here, tol=self.tol, mode=self.mode, solver=self.solver)
         else:
-            found = self.from_the_last(here, value)
-        point = _record_of(found, perf_counter() - began)
+            found = self.solved_from_previous(here, value)
+        point = _point_of_solution(found, perf_counter() - began)
         if point.status == TIME:
             self.limits.spent()  # this point is not finished, so it does not count
             return
         # An infeasible problem has no point to go on from.
         self.previous = found if np.isfinite(found.x).all() else None
         if isinstance(point.before, LazyNumbers):  # from the records, which are kept anyway
-            last = partial(_last, self.points, len(self.points) - 1)
+            last = partial(_pair_of_point, self.points, len(self.points) - 1)
             point = replace(point, before=LazyNumbers(
                 partial(_proven_before, self.problem, value, last, self.over, self.bounds)
             ))
         self.note = f"{self.over}={value:.3g}, kept {point.kept:,}, gap {point.relative_gap:.1e}"
-        if self.small is not None:
+        if self.compiled is not None:
             self.missed += 1
-            self.small.restart(value, point.x, point.theta)
+            self.compiled.restart(value, point.x, point.theta)
             if self.missed > PATIENCE:
-                self.small = None
-        self.points.append(replace(point, value=value, over=self.over, warm=self.warm(found)))
+                self.compiled = None
+        self.points.append(replace(point, value=value, over=self.over, warm=self.warm_state(found)))
 
-    def from_the_last(self, here: Problem, value: float) -> Solution:
+    def solved_from_previous(self, here: Problem, value: float) -> Solution:
         """The solution of `here`, the problem at `value`, begun at the point before it."""
         start, inner = None, named_solver(self.solver, here, self.limits.each(self.max_iter))
         if self.previous is not None:
@@ -490,45 +495,45 @@ class Run:
             onward = partial(onward_start, here, self.previous, light)
             start = self.extrapolated(here, onward, value) if self.over == "tau" else onward()
         elif len(self.points):
-            start = self.resume(here, self.points[-1])
+            start = self.start_from_record(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
             inner = replace(inner, path_cache=self.path_cache)
         return solve_screened(
             here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
         )
 
-    def together(self, grid: Array) -> bool:
-        """Add the next levels of a quantile process among the same terms; whether there are any."""
+    def solve_levels(self, grid: Array) -> bool:
+        """Add the next levels of a quantile process, solved among the same few terms; whether any."""
         previous = self.previous
         found = None if previous is None else previous.answer
         plain = self.mode == "certified" and self.bounds is None and not self.recorded
         plain = plain and self.missed <= PATIENCE
-        if previous is None or found is None or not plain or not taken(found.problem):
+        if previous is None or found is None or not plain or not is_quantile_process(found.problem):
             return False
-        if self.jumps is None:
+        if self.At_jumps is None:
             f = found.problem.losses
-            self.jumps = found.problem.design.adjoint(f.hi - f.lo)
+            self.At_jumps = found.problem.design.adjoint(f.hi - f.lo)
         began = perf_counter()
-        stretch = Stretch.ahead(self.problem, found, grid, self.jumps)
-        if stretch is None:
+        block = LevelBlock.predicted_from(self.problem, found, grid, self.At_jumps)
+        if block is None:
             return False
-        inner = named_solver(self.solver, stretch.lines.small, self.limits.each(self.max_iter))
-        fast = isinstance(inner, InteriorPoint) and self.unfound < 2
-        answers = stretch.together() if fast else []
+        inner = named_solver(self.solver, block.linearised.kept, self.limits.each(self.max_iter))
+        fast = isinstance(inner, InteriorPoint) and self.blocks_missed < 2
+        answers = block.at_vertices() if fast else []
         if not answers:
-            self.unfound += fast
-            answers = stretch.solve(
+            self.blocks_missed += fast
+            answers = block.solve(
                 partial(solve_screened, inner=inner, mode=self.mode, tol=self.tol)
             )
-        proofs, answers, margins, At_theta = stretch.certified(answers, self.tol)
-        count, terms, codes = len(proofs), self.problem.n, stretch.lines.codes
+        proofs, answers, margins, At_theta = block.certified(answers, self.tol)
+        count, terms, codes = len(proofs), self.problem.n, block.linearised.codes
         if not count:
             self.missed += 1
             return False
         seconds = (perf_counter() - began) / count
         for k, (proof, answer) in enumerate(zip(proofs, answers, strict=True)):
-            level = float(stretch.levels[k])
-            last = partial(_last, self.points, len(self.points) - 1)
+            level = float(block.levels[k])
+            last = partial(_pair_of_point, self.points, len(self.points) - 1)
             record = PathPoint(
                 value=level, x=answer.x, theta=answer.theta, objective=proof.primal, gap=proof.gap,
                 relative_gap=proof.relative_gap, status="optimal", over=self.over,
@@ -536,11 +541,11 @@ class Run:
                 kept=answer.solved, predicted=terms - answer.solved, refuted=answer.refuted,
                 rounds=answer.rounds, seconds=seconds,
             )
-            self.points.append(partial(_of_stretch, self.problem, codes, record))
+            self.points.append(partial(_with_all_slopes, self.problem, codes, record))
             self.note = f"tau={level:.3g}, kept {record.kept:,}, gap {record.relative_gap:.1e}"
         self.margins = margins[0] if count > 1 else found.passes.margins
         passes = Passes(margins[-1].copy(), At_theta)
-        self.previous = stretch.whole(count - 1, answers[-1], proofs[-1], passes)
+        self.previous = block.full_solution(count - 1, answers[-1], proofs[-1], passes)
         return True
 
     def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
@@ -587,15 +592,15 @@ class Run:
         old, new = found.problem.losses, here.losses
         if not lower:
             return None
-        if self.jumps is None:
-            self.jumps = here.design.adjoint((old.lo - new.lo) / lower)
+        if self.At_jumps is None:
+            self.At_jumps = here.design.adjoint((old.lo - new.lo) / lower)
         theta = np.clip(found.theta + (new.lo - old.lo), new.lo, new.hi)
         theta = np.where(found.theta == old.lo, new.lo, theta)
         theta = np.where(found.theta == old.hi, new.hi, theta)
-        passes = (margins, At_theta - lower * self.jumps)
+        passes = (margins, At_theta - lower * self.At_jumps)
         return Start(x, theta, multipliers=previous.multipliers, passes=passes)
 
-    def resume(self, here: Problem, last: PathPoint) -> Start | None:
+    def start_from_record(self, here: Problem, last: PathPoint) -> Start | None:
         """A finished point as a start for `here`; None if it is none."""
         if not np.isfinite(last.x).all():
             return None
@@ -609,46 +614,46 @@ class Run:
         return moved_start(here, point, last.warm.get("weight"))
 
 
-def _last(points: Points, index: int) -> Pair:
+def _pair_of_point(points: Points, index: int) -> Pair:
     """``(C, x, theta)`` of a record."""
     return points[index].value, points[index].x, points[index].theta
 
 
-def _of_stretch(problem: Problem, codes: Codes, record: PathPoint) -> PathPoint:
+def _with_all_slopes(problem: Problem, codes: Codes, record: PathPoint) -> PathPoint:
     """A point of a quantile process whose record has the slopes of the kept terms only."""
     losses = problem.with_(tau=record.value).losses
-    return replace(record, theta=slopes_of(losses, codes, record.theta))
+    return replace(record, theta=all_slopes(losses, codes, record.theta))
 
 
-def _pair(stretch: PathSegment, k: int) -> Pair:
+def _pair_of_segment(segment: PathSegment, k: int) -> Pair:
     """``(C, x, theta)`` of a point whose record may not exist yet."""
-    return float(stretch.values[k]), stretch.X[k].copy(), stretch.theta.row(k)
+    return float(segment.values[k]), segment.X[k].copy(), segment.theta.row(k)
 
 
-def _point(
+def _point_of_segment(
     problem: Problem,
-    stretch: PathSegment,
+    segment: PathSegment,
     k: int,
     before: Callable[[], Pair] | None,
     warm: Mapping[str, Any],
 ) -> PathPoint:
-    """The record of point k of a stretch."""
-    value, x, theta = _pair(stretch, k)
-    kept, predicted, refuted, rounds = (int(number) for number in stretch.record[k, :4])
+    """The record of point k of a segment."""
+    value, x, theta = _pair_of_segment(segment, k)
+    kept, predicted, refuted, rounds = (int(number) for number in segment.record[k, :4])
     return PathPoint(
         value=value,
         x=x,
         theta=theta,
-        objective=float(stretch.proofs.primal[k]),
-        gap=float(stretch.proofs.gap[k]),
-        relative_gap=float(stretch.proofs.relative_gap[k]),
+        objective=float(segment.proofs.primal[k]),
+        gap=float(segment.proofs.gap[k]),
+        relative_gap=float(segment.proofs.relative_gap[k]),
         status="optimal",
         before=LazyNumbers(partial(_proven_before, problem, value, before)),
         kept=kept,
         predicted=predicted,
         refuted=refuted,
         rounds=rounds,
-        seconds=stretch.seconds / len(stretch),
+        seconds=segment.seconds / len(segment),
         warm=warm,
     )
 
@@ -667,7 +672,7 @@ def _proven_before(
     return {kind: shares[kind] for kind in (*NOTHING, "dropped") if kind in shares}
 
 
-def _record_of(found: Solution, seconds: float) -> PathPoint:
+def _point_of_solution(found: Solution, seconds: float) -> PathPoint:
     """A solution as a point of a path."""
     last = found.rounds[-1] if found.rounds else None
     return PathPoint(
@@ -705,7 +710,7 @@ def known_points(
     points = points_of(saved.rows, saved.file, "checkpoint")
     for number, (point, value) in enumerate(zip(points, grid, strict=False)):
         try:
-            proof = _certified_again(problem.with_(**{over: point.value}), point, tol)
+            proof = _recertified(problem.with_(**{over: point.value}), point, tol)
             claimed = abs(point.objective - proof.primal) <= AGREEMENT * abs(proof.primal)
             sound = proof.ok if point.status == "optimal" else True
             fault = "" if sound and claimed and point.value == value else "it is another one's"
@@ -719,7 +724,7 @@ def known_points(
     return points
 
 
-def _certified_again(here: Problem, point: PathPoint, tol: float) -> Certificate:
+def _recertified(here: Problem, point: PathPoint, tol: float) -> Certificate:
     slack = tol * (1.0 + 1e-3)  # two certificates charge the rounding in two ways
     if len(point.theta):
         kept = point.warm.get("multipliers")
@@ -792,7 +797,7 @@ def eps_range(problem: Problem, eps: float, ends: Array) -> tuple[float, float]:
     return float(ends[0]), float(ends[1])
 
 
-class EpsRun:
+class EpsPathFollower:
     """Points from the first C to the last, each solved where the one before stops being enough.
 
     Parameters
@@ -804,7 +809,7 @@ class EpsRun:
     eps : float
     """
 
-    def __init__(self, run: Run, first: float, last: float, eps: float) -> None:
+    def __init__(self, run: PathFollower, first: float, last: float, eps: float) -> None:
         self.run, self.last, self.eps = run, last, eps
         self.points, self.limits = run.points, run.limits
         self.next, self.ended, self.note = first, False, ""
@@ -842,8 +847,8 @@ class EpsRun:
 # -- tasks that share a subspace, over alpha or beta --------------------------------------------
 
 
-class TasksRun:
-    """What `Run` is for tasks that share a subspace: each value from the metric of the one before.
+class TasksPathFollower:
+    """The same for tasks that share a subspace: each value from the metric of the one before.
 
     Nothing is known about a value from the one before but where to start: the joint objective is
     not strongly convex, so no ball around its optimum moves along (`cvxscreen.multitask.gap`).

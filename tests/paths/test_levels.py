@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen._support.limits import Limits
 from cvxscreen.paths import levels, path
-from cvxscreen.paths.levels import Stretch
+from cvxscreen.paths.levels import LevelBlock
 
 UP = np.arange(30, 45) / 100
 MIXED = np.array([0.3, 0.33, 0.31, 0.35, 0.35, 0.32, 0.3])
@@ -40,14 +40,14 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def stretches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """How many levels of each stretch were solved, and how many of them were certified."""
     seen: list[tuple[int, int]] = []
-    whole = Stretch.certified
+    whole = LevelBlock.certified
 
-    def certified(self: Stretch, *given: Any) -> Any:
+    def certified(self: LevelBlock, *given: Any) -> Any:
         found = whole(self, *given)
         seen.append((len(given[0]), len(found[0])))
         return found
 
-    monkeypatch.setattr(Stretch, "certified", certified)
+    monkeypatch.setattr(LevelBlock, "certified", certified)
     return seen
 
 
@@ -127,20 +127,20 @@ def test_what_is_predicted_wrongly_is_solved_again(
 ) -> None:
     """Lines on the wrong side are refused, and after a few refusals no more stretches are begun."""
     problem, begun = model(*data()), []
-    ahead = Stretch.ahead.__func__
+    ahead = LevelBlock.predicted_from.__func__
 
-    def wrong(cls: type, *given: Any) -> Stretch | None:
+    def wrong(cls: type, *given: Any) -> LevelBlock | None:
         found = ahead(cls, *given)
         begun.append(found)
         if found is None:
             return None
-        codes = found.lines.codes.copy()
+        codes = found.linearised.codes.copy()
         sure = np.flatnonzero(codes >= 0)[:5]
         low, high = levels.Piece.LOW, levels.Piece.HIGH
-        codes[sure] = np.where(found.lines.codes[sure] == low, high, low)
-        return replace(found, lines=replace(found.lines, codes=codes))
+        codes[sure] = np.where(found.linearised.codes[sure] == low, high, low)
+        return replace(found, lines=replace(found.linearised, codes=codes))
 
-    monkeypatch.setattr(Stretch, "ahead", classmethod(wrong))
+    monkeypatch.setattr(LevelBlock, "ahead", classmethod(wrong))
     check(problem, cs.path(problem, over="tau", values=UP, tol=1e-9), UP)
     assert all(count == 0 for _, count in stretches)
     assert len(begun) == path.PATIENCE + 1
@@ -176,14 +176,14 @@ def test_a_path_that_is_out_of_time_has_the_points_that_are_finished() -> None:
 
 def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time that runs out while a stretch is solved ends the path behind its finished levels."""
-    solved, over = Stretch.together, []
+    solved, over = LevelBlock.at_vertices, []
 
     def slowly(self):
         answers = solved(self)
         over.extend(answers)
         return answers
 
-    monkeypatch.setattr(Stretch, "together", slowly)
+    monkeypatch.setattr(LevelBlock, "together", slowly)
     monkeypatch.setattr(Limits, "spent", lambda self, iterations=0: bool(over))
     found = cs.path(model(*data()), over="tau", values=UP)
     assert not found.finished

@@ -12,7 +12,7 @@ import cvxscreen
 from cvxscreen._support.limits import Limits
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.paths.path import MetricRun
+from cvxscreen.paths.path import MetricPathFollower
 from cvxscreen.paths.record import Points
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.metric import sequence
@@ -138,7 +138,7 @@ def test_lam_is_for_metric_learning() -> None:
 def test_a_point_that_was_cut_short_is_not_part_of_a_path() -> None:
     """It says ``"time_limit"`` and is left out."""
     p, points = problem(), Points()
-    run = MetricRun(
+    run = MetricPathFollower(
         p, points, lambda_max(p) * 0.5 ** np.arange(1, 4), 1e-9, (), stop=False,
         limits=Limits(1e-9), max_iter=None,
     )

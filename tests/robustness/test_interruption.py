@@ -25,7 +25,7 @@ import cvxscreen
 from cvxscreen.cli.commands import main, terminable
 from cvxscreen.data_changes import bootstrap, margins_left_out, refits
 from cvxscreen.errors import NotSaved
-from cvxscreen.paths.path import EpsRun
+from cvxscreen.paths.path import EpsPathFollower
 from cvxscreen.paths.record import Checkpoint
 
 X, Y = cvxscreen.datasets.two_gaussians(150, 4, seed=1)
@@ -109,15 +109,15 @@ def test_an_interrupted_eps_path_keeps_its_first_points(monkeypatch) -> None:
     problem, options = cvxscreen.svm(X, Y), {
         "eps": 1e-2, "values": (0.01, 10.0), "solver": "newton"
     }
-    whole, advance, calls = cvxscreen.path(problem, **options), EpsRun.advance, []
+    whole, advance, calls = cvxscreen.path(problem, **options), EpsPathFollower.advance, []
 
-    def interrupted(self: EpsRun, grid: np.ndarray) -> None:
+    def interrupted(self: EpsPathFollower, grid: np.ndarray) -> None:
         if len(calls) == 2:
             raise KeyboardInterrupt
         calls.append(1)
         advance(self, grid)
 
-    monkeypatch.setattr(EpsRun, "advance", interrupted)
+    monkeypatch.setattr(EpsPathFollower, "advance", interrupted)
     part = cvxscreen.path(problem, **options)
     assert not part.finished
     assert part.stopped == "interrupted"

@@ -25,7 +25,7 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import by_columns
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.paths.path import Run
+from cvxscreen.paths.path import PathFollower
 from cvxscreen.paths.record import Points
 from cvxscreen.screening.reduction import Screening, Verdict
 from cvxscreen.solvers import linear_program as solver
@@ -486,16 +486,16 @@ def test_a_path_over_c_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
 @contextmanager
 def interrupted_after(count: int) -> Iterator[None]:
     """Ctrl-C after so many points have been added."""
-    one, left = Run.one, [count]
+    one, left = PathFollower.solve_point, [count]
 
-    def counted(run: Run, value: float) -> None:
+    def counted(run: PathFollower, value: float) -> None:
         if not left[0]:
             raise KeyboardInterrupt
         left[0] -= 1
         one(run, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Run, "one", counted)
+        patch.setattr(PathFollower, "one", counted)
         yield
 
 
@@ -509,7 +509,7 @@ def test_a_path_stops_when_its_time_is_up() -> None:
 def test_a_point_that_was_cut_short_is_not_part_of_a_path() -> None:
     """Its certificate does not hold, so it says ``"time_limit"`` and is left out."""
     problem = make(7, 1.0)
-    run = Run(problem, Points(), 1e-6, "certified", "auto", "lam", limits=Limits(1e-9))
+    run = PathFollower(problem, Points(), 1e-6, "certified", "auto", "lam", limits=Limits(1e-9))
     run.advance(np.array([0.02 * problem.lam]))
     assert not len(run.points)
     assert run.previous is None
