@@ -38,8 +38,8 @@ from cvxscreen.certificates.certificate import (
     verdict,
 )
 from cvxscreen.core.problem import Problem
-from cvxscreen.core.streamed import Slopes, Unit, in_chunks
-from cvxscreen.designs.chunks import Chunk, Listed
+from cvxscreen.core.streamed import Slopes, UnitLoss, in_chunks
+from cvxscreen.designs.chunks import Chunk, ListedValues
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core.streams import Task
@@ -105,7 +105,7 @@ class Recompute(Task):
     """
 
     x: Array
-    unit: Unit
+    unit: UnitLoss
     factor: float
     intercept: bool
     margin_rounding: float
@@ -180,7 +180,7 @@ def certify_chunks(
     if isinstance(theta, Slopes) and np.array_equal(theta.x, x):
         listed = theta.listed
     else:
-        listed = Listed(np.arange(problem.n), np.asarray(theta, dtype=np.float64))
+        listed = ListedValues(np.arange(problem.n), np.asarray(theta, dtype=np.float64))
     if not (np.isfinite(x).all() and np.isfinite(listed.values).all()):
         return refused("the point holds NaN or infinity", tol)
     margin_rounding = design.forward_factor * float(np.linalg.norm(x))

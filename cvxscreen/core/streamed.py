@@ -1,10 +1,10 @@
 """Problems over data in chunks: loss terms and slopes without an array over the terms; a survey.
 
-* `Unit` and `ChunkTerms`: every term is one loss, moved to its target and times its weight, so a
-  chunk's table of losses follows from the chunk.
+* `UnitLoss` and `ChunkTerms`: every term is one loss, moved to its target and times its weight, so
+  a chunk's table of losses follows from the chunk.
 * `Slopes`: the dual point that is the losses' subgradient at x, but for a few listed terms.
-* `surveyed`: the first pass. It checks that all entries are numbers, finds the longest row (on
-  which rounding depends) and draws a sample of rows to make a first guess from.
+* `surveyed_design`: the first pass. It checks that all entries are numbers, finds the longest row
+  (on which rounding depends) and draws a sample of rows to make a first guess from.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.validation import positive
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.chunks import ABSENT, Chunk, Chunks, Listed, Sample, entries
+from cvxscreen.designs.chunks import ABSENT, Chunk, Chunks, ListedValues, SampledRows, entries
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core.streams import Column, Engine, Source, Task
 
@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Unit:
+class UnitLoss:
     """A loss of weight 1: the five numbers of `Losses`, where ``b`` is that of rows without target.
 
     With weight c it has ``q / c``, ``c lo`` and ``c hi``; with weight 0 it is no term at all.
@@ -81,7 +81,7 @@ class ChunkTerms(LossTerms):
     """
 
     n: int
-    unit: Unit
+    unit: UnitLoss
     target: Column = ABSENT
     weight: Column = ABSENT
     factor: float = 1.0
@@ -141,7 +141,7 @@ class Slopes:
 
     problem: Problem
     x: Array
-    listed: Listed
+    listed: ListedValues
 
     @property
     def shape(self) -> tuple[int]:
@@ -153,7 +153,7 @@ class Slopes:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         design, terms = in_chunks(self.problem)
-        task = _Values(self.x, terms, design.intercept)
+        task = SlopesTask(self.x, terms, design.intercept)
         columns = (design.scale, terms.target, terms.weight, self.listed)
         found = np.concatenate(design.engine.run(task, design.source, columns))
         return found if dtype is None else found.astype(dtype)
@@ -165,7 +165,7 @@ class Slopes:
         return -np.asarray(self)
 
 
-class _Values(Task):
+class SlopesTask(Task):
     """The task that writes the slopes out."""
 
     def __init__(self, x: Array, terms: ChunkTerms, intercept: bool) -> None:
@@ -175,6 +175,7 @@ class _Values(Task):
     def __call__(
         self, block: Any, start: int, scale: Any, target: Any, weight: Any, listed: Any
     ) -> list[Array]:
+        """The slopes of one chunk."""
         chunk = Chunk.of(block, scale, self.intercept)
         losses = self.unit.rows(len(chunk), self.factor, target, weight)
         theta = losses.slope(chunk.margins(self.x))
@@ -205,7 +206,7 @@ def sample_size(n: int, d: int) -> int:
 
 
 @dataclass(frozen=True)
-class Survey:
+class SurveyTask:
     """The task; its result is ``(longest row, indices, blocks)``.
 
     Parameters
@@ -257,7 +258,7 @@ def _finite(block: Any) -> bool:
     return bool(np.isfinite(block.data if sp.issparse(block) else block).all())
 
 
-def surveyed(
+def surveyed_design(
     source: Source, engine: Engine, scale: Column = ABSENT, intercept: bool = False
 ) -> Chunks:
     """The design of checked data, with its sample.
@@ -272,9 +273,9 @@ def surveyed(
         raise InvalidInput(
             f"`X` is empty: {n} rows and {d} columns; at least one of each is needed."
         )
-    longest, index, blocks = engine.run(Survey(n, sample_size(n, d)), source)
+    longest, index, blocks = engine.run(SurveyTask(n, sample_size(n, d)), source)
     rows = sp.vstack(blocks, format="csr") if source.sparse else np.concatenate(blocks)
     return Chunks(
         source, engine, scale, intercept, longest if source.sparse else None,
-        Sample(np.concatenate(index), rows),
+        SampledRows(np.concatenate(index), rows),
     )

@@ -43,7 +43,7 @@ ABSENT = AbsentColumn()
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedValues:
     """A column that knows a value for a few rows: which rows of a chunk, and their values.
 
     Parameters
@@ -61,7 +61,7 @@ class Listed:
         return self.index[first:last] - rows.start, self.values[first:last]
 
     @classmethod
-    def nothing(cls) -> Listed:
+    def nothing(cls) -> ListedValues:
         """No row at all."""
         return cls(np.zeros(0, dtype=np.intp), np.zeros(0))
 
@@ -162,7 +162,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class SampledRows:
     """Rows of a source that stay in memory: their indices (increasing), and the rows."""
 
     index: NDArray[np.intp]
@@ -174,7 +174,7 @@ Method = Callable[[Chunk, Any], Any]
 
 
 @dataclass(frozen=True)
-class Each(streams.Task):
+class MethodTask(streams.Task):
     """The task that calls a method of every chunk; results in a list or summed.
 
     `call` is a method of `Chunk` with one argument: `fixed`, or where that is None the column.
@@ -220,7 +220,7 @@ class Chunks:
         scale: Column = ABSENT,
         intercept: bool = False,
         longest: int | None = None,
-        sample: Sample | None = None,
+        sample: SampledRows | None = None,
     ) -> None:
         self.source, self.engine, self.scale = source, engine, scale
         self.intercept = bool(intercept)
@@ -238,7 +238,7 @@ class Chunks:
         self, call: Method, fixed: Any, column: Column = ABSENT, *, summed: bool
     ) -> Any:
         """What `call` says of all chunks: their sum, or one array in their order."""
-        task = Each(call, fixed, self.intercept, summed)
+        task = MethodTask(call, fixed, self.intercept, summed)
         found = self.engine.run(task, self.source, (self.scale, column))
         return found if summed else np.concatenate(found)
 
@@ -325,13 +325,13 @@ class Chunks:
         mask = np.zeros(self.shape[1], dtype=bool)
         mask[index] = True
         p = self.source.shape[1]
-        narrow = Narrow(self.source, np.flatnonzero(mask[:p]))
+        narrow = ColumnSubset(self.source, np.flatnonzero(mask[:p]))
         intercept = self.intercept and bool(mask[p])
         return Chunks(narrow, self.engine, self.scale, intercept)
 
 
 @dataclass(frozen=True)
-class Narrow:
+class ColumnSubset:
     """Some columns of a source."""
 
     source: Source

@@ -21,7 +21,7 @@ from cvxscreen.certificates.certificate import register_certificate
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import FIELDS, Losses
-from cvxscreen.core.streamed import ChunkTerms, Unit, surveyed
+from cvxscreen.core.streamed import ChunkTerms, UnitLoss, surveyed_design
 from cvxscreen.designs.chunks import ABSENT, Chunks
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -352,7 +352,7 @@ def chunked_terms(
     n = source.shape[0]
     one = np.ones(1)
     row = named_loss(loss, one, one, shape, among)
-    unit = Unit(1.0, *(float(getattr(row, name)[0]) for name in ("e", "q", "lo", "hi")))
+    unit = UnitLoss(1.0, *(float(getattr(row, name)[0]) for name in ("e", "q", "lo", "hi")))
     weight: Column = ABSENT
     if sample_weight is not None:
         weight = checked_weights(_numbers("sample_weight", sample_weight, n))
@@ -364,7 +364,7 @@ def chunked_terms(
         target = _numbers("y", y, n)
     for column in (scale, target, weight):
         engine.keep(column)
-    design = surveyed(source, engine, scale, intercept)
+    design = surveyed_design(source, engine, scale, intercept)
     return design, ChunkTerms(n, unit, target, weight, factor)
 
 

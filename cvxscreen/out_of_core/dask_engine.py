@@ -3,9 +3,8 @@
 * `open_zarr`, `open_parquet`: files that Dask reads.
 * `DaskRows`: a Dask array as a source, whatever computes it.
 * `DaskEngine`: a pass is one Dask graph, a task for each chunk, run where the chunk is computed,
-and
-  merges of a few neighbours at a time. Dask schedules it, repeats what was lost with a worker, and
-  shows its progress. Merges keep the shape of `Tree`, so the result does not depend on workers,
+  and merges of a few neighbours at a time. Dask schedules it, repeats what was lost with a worker,
+  and shows its progress. Merges keep the shape of `Tree`, so the result does not depend on workers,
   threads or luck. (Where workers multiply with another number of BLAS threads than this process, a
   cluster may differ from it in the last bit; Dask's own workers use one.)
 * `on_dask`: both together, for the models.
@@ -29,9 +28,9 @@ from cvxscreen._support.validation import flag, whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.streams import (
     Blocks,
+    ChunkSubset,
     Column,
     Opened,
-    Part,
     Source,
     Task,
     Tree,
@@ -137,8 +136,7 @@ class DaskRows:
 
     def load(self, k: int) -> Any:
         """Chunk `k`, computed by the thread that asks for it."""
-        return settled(self.blocks[k].compute(scheduler="synchronous"), *self.kind(k))
-
+        return as_promised(self.blocks[k].compute(scheduler="synchronous"), *self.kind(k))
 
     def kind(self, k: int) -> tuple[tuple[int, int], bool]:
         """The shape that chunk `k` must have, and whether it is CSR."""
@@ -146,8 +144,8 @@ class DaskRows:
 
 
 @dataclass(frozen=True)
-class Given:
-    """In place of `DaskRows` where Dask has computed the chunk that is asked for."""
+class ComputedChunk:
+    """Stands for `DaskRows` within a task: the one chunk that Dask has computed for it."""
 
     sparse: bool
     block: Any = None
@@ -157,24 +155,24 @@ class Given:
         return self.block
 
 
-def innermost(source: Any, count: int) -> tuple[Any, Sequence[int]]:
+def innermost_source(source: Any, count: int) -> tuple[Any, Sequence[int]]:
     """What a source is made from, ``source.source`` and so on, and which chunks of it are used."""
     places: Sequence[int] = range(count)
     while is_dataclass(source) and hasattr(source, "source"):
-        if isinstance(source, Part):
+        if isinstance(source, ChunkSubset):
             places = [source.chunks[k] for k in places]
         source = source.source
     return source, places
 
 
-def rebased(source: Any, inner: Any) -> Any:
+def with_innermost(source: Any, inner: Any) -> Any:
     """The same source made from another innermost one."""
     if not (is_dataclass(source) and hasattr(source, "source")):
         return inner
-    return replace(source, source=rebased(source.source, inner))  # type: ignore[type-var]
+    return replace(source, source=with_innermost(source.source, inner))  # type: ignore[type-var]
 
 
-def settled(block: Any, shape: tuple[int, int], sparse: bool) -> Any:
+def as_promised(block: Any, shape: tuple[int, int], sparse: bool) -> Any:
     """A computed chunk as `Source.load` promises it.
 
     Raises
@@ -338,13 +336,15 @@ class DaskEngine:
         shared = delayed(task, traverse=False, pure=False)
         spans = tuple(pairwise(source.bounds))
         pieces = [self._pieces(column, spans) for column in columns]
-        inner, places = innermost(source, len(spans))
+        inner, places = innermost_source(source, len(spans))
         merge = delayed(merge_some, pure=False)
         if isinstance(inner, DaskRows):
             visit = delayed(visit_block, pure=False)
-            outline = delayed(rebased(source, Given(inner.sparse)), traverse=False, pure=False)
+            outline = delayed(
+                with_innermost(source, ComputedChunk(inner.sparse)), traverse=False, pure=False
+            )
             results = [
-                visit(shared, outline, inner.blocks[at], Held(inner.kind(at)), k, span[0], *held)
+                visit(shared, outline, inner.blocks[at], Opaque(inner.kind(at)), k, span[0], *held)
                 for k, (at, span, *held) in enumerate(zip(places, spans, *pieces, strict=True))
             ]
         else:
@@ -363,7 +363,7 @@ class DaskEngine:
         """What each chunk gets of `column`: held as it is, or where a cluster keeps it."""
         client, known = self._cluster(), self._kept.get(id(column))
         if client is None or known is None:
-            return [Held(column[start:stop]) for start, stop in spans]
+            return [Opaque(column[start:stop]) for start, stop in spans]
         from distributed import futures_of
 
         places = known.setdefault(client.id, {})
@@ -371,7 +371,7 @@ class DaskEngine:
             places.clear()  # the cluster was restarted
         missing = [span for span in spans if span not in places]
         at_once = max(1, len(missing) * PARCEL // (1 + getattr(column, "nbytes", 0)))
-        hold = _delayed()(Held, pure=False)
+        hold = _delayed()(Opaque, pure=False)
         for first in range(0, len(missing), at_once):
             some = missing[first : first + at_once]
             # Copies: a view that a cluster in this process holds would keep the whole column.
@@ -387,22 +387,22 @@ def _forget(engine: Callable[[], DaskEngine | None], key: int) -> None:
         found._kept.pop(key, None)
 
 
-class Held:
-    """What Dask is to hand over as it is, without looking for collections inside."""
+class Opaque:
+    """A wrapper of what Dask is to hand over as it is, without looking for collections inside."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 def visit_block(
-    task: Task, outline: Source, block: Any, kind: Held, k: int, start: int, *pieces: Held
+    task: Task, outline: Source, block: Any, kind: Opaque, k: int, start: int, *pieces: Opaque
 ) -> Any:
     """What `task` makes of a computed chunk of a Dask array."""
-    source = rebased(outline, Given(kind.value[1], settled(block, *kind.value)))
+    source = with_innermost(outline, ComputedChunk(kind.value[1], as_promised(block, *kind.value)))
     return visit_source(task, source, k, start, *pieces)
 
 
-def visit_source(task: Task, source: Source, k: int, start: int, *pieces: Held) -> Any:
+def visit_source(task: Task, source: Source, k: int, start: int, *pieces: Opaque) -> Any:
     """What `task` makes of chunk `k` of `source`."""
     return task(source.load(k), start, *(piece.value for piece in pieces))
 
@@ -492,8 +492,4 @@ def on_dask(
     return found[0], engine
 
 
-def _as_dask_would(X: Any) -> Opened:
-    return on_dask(X)
-
-
-register(is_dask, _as_dask_would)
+register(is_dask, on_dask)

@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.validation import whole
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.streams import STRIP, Local, Opened, OwnProducts, even_bounds, register
+from cvxscreen.out_of_core.streams import (
+    STRIP,
+    LocalEngine,
+    Opened,
+    OwnProducts,
+    even_bounds,
+    register,
+)
 
 CHUNK_BYTES = 2**28
 """Bytes of a chunk where nobody says otherwise: twice or three times this is needed beside `X`."""
@@ -61,7 +68,7 @@ def namespace_of(X: Any) -> Any:
     )
 
 
-def fetched(array: Any) -> NDArray[Any]:
+def to_host(array: Any) -> NDArray[Any]:
     """`array` in the memory of this process, as numpy knows it."""
     if hasattr(array, "get"):  # CuPy
         return np.asarray(array.get())
@@ -73,7 +80,7 @@ def fetched(array: Any) -> NDArray[Any]:
         return np.asarray(np.from_dlpack(array, device="cpu"))
 
 
-def elsewhere(X: Any) -> bool:
+def on_another_device(X: Any) -> bool:
     """Whether `X` is an array of another library that lies where numpy cannot read it.
 
     JAX copies from its device for whoever asks; its arrays stay there as long as it has doubles.
@@ -118,7 +125,7 @@ class DeviceBlock(OwnProducts):
         """Rows and columns."""
         return self.rows.shape[0], self.rows.shape[1]
 
-    def there(self, values: Any) -> Any:
+    def to_device(self, values: Any) -> Any:
         """A vector of doubles or indices on the same device."""
         return self.xp.asarray(np.ascontiguousarray(values), device=self.rows.device)
 
@@ -132,26 +139,26 @@ class DeviceBlock(OwnProducts):
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
         index = np.arange(self.shape[0])[rows]
-        return np.array(fetched(self.xp.take(self.rows, self.there(index), axis=0)), order="C")
+        return np.array(to_host(self.xp.take(self.rows, self.to_device(index), axis=0)), order="C")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(fetched(self.rows), dtype=dtype)
+        return np.array(to_host(self.rows), dtype=dtype)
 
     def __abs__(self) -> NDArray[Any]:
         return np.abs(np.asarray(self))
 
     def margins(self, x: Any) -> NDArray[np.float64]:
         """See `OwnProducts`."""
-        return np.asarray(fetched(self.xp.matmul(self.double(), self.there(x))))
+        return np.asarray(to_host(self.xp.matmul(self.double(), self.to_device(x))))
 
     def squares(self, weights: Any) -> NDArray[np.float64]:
         """See `OwnProducts`."""
         rows = self.double()
-        return np.asarray(fetched(self.xp.matmul(rows * rows, self.there(weights))))
+        return np.asarray(to_host(self.xp.matmul(rows * rows, self.to_device(weights))))
 
     def adjoint(self, theta: Any) -> NDArray[np.float64]:
         """Strips of rows side by side, then their sum, then the rows that are left."""
-        xp, rows, weights = self.xp, self.double(), self.there(theta)
+        xp, rows, weights = self.xp, self.double(), self.to_device(theta)
         n, d = self.shape
         strips = n // STRIP
         whole = strips * STRIP
@@ -161,9 +168,9 @@ class DeviceBlock(OwnProducts):
                 xp.reshape(weights[:whole], (strips, 1, STRIP)),
                 xp.reshape(rows[:whole, :], (strips, STRIP, d)),
             )
-            out += fetched(xp.sum(sums, axis=0))[0]
+            out += to_host(xp.sum(sums, axis=0))[0]
         if whole < n:
-            out += fetched(xp.matmul(weights[whole:], rows[whole:, :]))
+            out += to_host(xp.matmul(weights[whole:], rows[whole:, :]))
         return out
 
 
@@ -257,16 +264,12 @@ def on_device(X: Any, *, chunk_bytes: int = CHUNK_BYTES, workers: int = 1) -> Op
     >>> cvxscreen.solve(cvxscreen.svm(rows, y)).certificate.ok
     True
     """
-    return DeviceRows(X, chunk_bytes), Local(whole("workers", workers, 1))
+    return DeviceRows(X, chunk_bytes), LocalEngine(whole("workers", workers, 1))
 
 
 def on_host(*values: Any) -> Sequence[Any]:
     """The same values, those on a device copied from there."""
-    return [fetched(one) if elsewhere(one) else one for one in values]
+    return [to_host(one) if on_another_device(one) else one for one in values]
 
 
-def _as_it_lies(X: Any) -> Opened:
-    return on_device(X)
-
-
-register(elsewhere, _as_it_lies)
+register(on_another_device, on_device)

@@ -162,7 +162,7 @@ class Tree:
 
 @dataclass(frozen=True)
 class Gather(Task):
-    """The task behind `Engine.gather`: its one column is a `Picks`."""
+    """The task behind `Engine.gather`: its one column is a `RowsPerChunk`."""
 
     def __call__(self, block: Any, start: int, rows: Any) -> list[Any]:
         """The chosen rows of one chunk, copied."""
@@ -170,7 +170,7 @@ class Gather(Task):
 
 
 @dataclass(frozen=True)
-class Picks:
+class RowsPerChunk:
     """A column that holds, for each chunk, which of its rows are among `index` (increasing)."""
 
     index: Any
@@ -181,7 +181,7 @@ class Picks:
 
 
 @dataclass
-class Local:
+class LocalEngine:
     """Chunks are visited in this process, by one thread or a few.
 
     Attributes
@@ -242,7 +242,7 @@ def _visits(
 
 
 @dataclass(frozen=True)
-class Part:
+class ChunkSubset:
     """Some of the chunks of a source, as a source: what a gather has to visit."""
 
     source: Source
@@ -278,10 +278,10 @@ def gathered(engine: Engine, source: Source, rows: Any) -> Any:
     if len(used) == 0:
         d = source.shape[1]
         return sp.csr_matrix((0, d)) if source.sparse else np.zeros((0, d))
-    part = Part(source, tuple(int(k) for k in used))
+    part = ChunkSubset(source, tuple(int(k) for k in used))
     shift = bounds[used] - np.asarray(part.bounds[:-1])
     moved = rows - np.repeat(shift, np.diff([*first, len(rows)]))
-    pieces = engine.run(Gather(), part, (Picks(moved),))
+    pieces = engine.run(Gather(), part, (RowsPerChunk(moved),))
     return sp.vstack(pieces, format="csr") if source.sparse else np.concatenate(pieces)
 
 
@@ -471,9 +471,9 @@ def _opened(X: Any) -> Opened | None:
         if fits(X):
             return build(X)
     if callable(getattr(X, "load", None)) and hasattr(X, "bounds"):
-        return X, Local()
+        return X, LocalEngine()
     if isinstance(X, np.memmap) and X.ndim == 2:
-        return Mapped(X), Local()
+        return Mapped(X), LocalEngine()
     return None
 
 

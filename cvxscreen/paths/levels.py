@@ -29,7 +29,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Answer, Solution
-from cvxscreen.solvers.solve_vertices import vertices
+from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
 

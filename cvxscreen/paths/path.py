@@ -37,7 +37,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Codes
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes
-from cvxscreen.designs.chunks import Listed
+from cvxscreen.designs.chunks import ListedValues
 from cvxscreen.designs.comparisons import Pairs, Products
 from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTask, MultiTaskSolution, solve_multitask
@@ -503,7 +503,7 @@ class PathFollower:
         )
 
     def solve_levels(self, grid: Array) -> bool:
-        """Add the next levels of a quantile process, solved among the same few terms; whether any."""
+        """Add the next levels of a quantile process, solved among the same terms; whether any."""
         previous = self.previous
         found = None if previous is None else previous.answer
         plain = self.mode == "certified" and self.bounds is None and not self.recorded
@@ -739,7 +739,7 @@ def _recertified(here: Problem, point: PathPoint, tol: float) -> Certificate:
     return certify(here, point.x, theta, tol=slack)
 
 
-def _listed(point: PathPoint, n: int) -> Listed:
+def _listed(point: PathPoint, n: int) -> ListedValues:
     """The slopes of a record that do not follow from its x: those of terms at a kink.
 
     Raises
@@ -753,7 +753,7 @@ def _listed(point: PathPoint, n: int) -> Listed:
     rows = found[0].astype(np.intp)
     if (rows != found[0]).any() or (np.diff(rows, prepend=-1, append=n) <= 0).any():
         raise InvalidInput(f"`listed` names other rows than 0 to {n - 1}, each once, upwards.")
-    return Listed(rows, found[1])
+    return ListedValues(rows, found[1])
 
 
 # -- from one C to the farthest that its solution serves ------------------------------------------

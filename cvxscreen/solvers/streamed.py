@@ -1,13 +1,14 @@
 """Data in chunks as a problem for the loop: one pass judges a point and reduces around it.
 
-*Passes.* A look says what a round needs: the objective, the dual residual, which terms are hard to
-decide, and with them the reduced problem of the next round; nothing of it is proven, that is the
-business of `cvxscreen.certificates.one_pass`. A pass along a segment gives the objective at many
-steps at once. A last pass counts how many terms the answer proves decided, by the gap ball.
+*Passes.* A reduction pass says what a round needs: the objective, the dual residual, which terms
+are hard to decide, and with them the reduced problem of the next round; nothing of it is proven,
+that is the business of `cvxscreen.certificates.one_pass`. A pass along a segment gives the
+objective at many steps at once. A last pass counts how many terms the answer proves decided, by the
+gap ball.
 
-*Rounds.* A pilot on samples says where to look first and how wide. A look collapses every term
-whose margin is farther than that from a kink onto its piece, and gathers the others into memory;
-their problem is solved by the loop for data in memory, and the next look both judges the answer and
+*Rounds.* A pilot on samples gives the first point and width. A pass collapses every term whose
+margin is farther than that from a kink onto its piece, and gathers the others into memory; their
+problem is solved by the loop for data in memory, and the next pass both judges the answer and
 prepares the next round. Collapsing is a prediction: what it gets wrong shows as a gap, and the band
 is widened by how far the margins moved. Only the certificate, a pass of its own, ends the loop.
 """
@@ -33,8 +34,8 @@ from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import dual_feasible, estimated_gap, regulariser_gap
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.core.streamed import Slopes, Unit, in_chunks
-from cvxscreen.designs.chunks import Chunk, Listed, Sample, entries
+from cvxscreen.core.streamed import Slopes, UnitLoss, in_chunks
+from cvxscreen.designs.chunks import Chunk, ListedValues, SampledRows, entries
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core.streams import Task
@@ -51,12 +52,12 @@ STEPS = np.concatenate([[0.0], 2.0 ** np.arange(-24.0, -3.0, 3.0), np.arange(0.2
 
 
 @dataclass(frozen=True, eq=False)
-class Along(Task):
+class SegmentTask(Task):
     """The task: the sum of the losses at ``x + s step`` for every s of `STEPS`."""
 
     x: Array
     step: Array
-    unit: Unit
+    unit: UnitLoss
     factor: float
     intercept: bool
 
@@ -71,7 +72,7 @@ class Along(Task):
 def lowest_along(problem: Problem, x: Array, end: Array) -> Array:
     """The point where the objective is lowest among `STEPS` on the segment from `x` to `end`."""
     (design, terms), step = in_chunks(problem), end - x
-    task = Along(x, step, terms.unit, terms.factor, design.intercept)
+    task = SegmentTask(x, step, terms.unit, terms.factor, design.intercept)
     values = design.engine.run(
         task, design.source, (design.scale, terms.target, terms.weight)
     )
@@ -87,7 +88,7 @@ def lowest_along(problem: Problem, x: Array, end: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class GatheredTerms:
     """Terms that were not decided, gathered in pieces in the order of the rows.
 
     Attributes
@@ -107,8 +108,8 @@ class Kept:
     margins: list[Array]
     theta: list[Array]
 
-    def __add__(self, other: Kept) -> Kept:
-        return Kept(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
+    def __add__(self, other: GatheredTerms) -> GatheredTerms:
+        return GatheredTerms(*(getattr(self, name) + getattr(other, name) for name in vars(self)))
 
     def rows(self) -> Any:
         """All rows in one array or CSR matrix."""
@@ -126,8 +127,8 @@ class Kept:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
-    """What one look saw.
+class PassResult:
+    """What one pass over the data says of a point, and the reduced problem around it.
 
     Attributes
     ----------
@@ -157,21 +158,21 @@ class Seen:
     load: float
     counts: NDArray[np.int64]
     refuted: int
-    kept: Kept
+    kept: GatheredTerms
 
-    def __add__(self, other: Seen) -> Seen:
+    def __add__(self, other: PassResult) -> PassResult:
         gram = self.gram if other.gram is None else other.gram
         if self.gram is not None and other.gram is not None:
             gram = self.gram + other.gram
         summed = {
             name: mine + getattr(other, name) for name, mine in vars(self).items() if name != "gram"
         }
-        return Seen(gram=gram, **summed)
+        return PassResult(gram=gram, **summed)
 
     @classmethod
-    def nothing(cls, other: Seen) -> Seen:
+    def nothing(cls, other: PassResult) -> PassResult:
         """What takes the place of `other` while its rows are not needed any more."""
-        return replace(other, kept=Kept([], [], [], [], [], []))
+        return replace(other, kept=GatheredTerms([], [], [], [], [], []))
 
     @cached_property
     def index(self) -> NDArray[np.intp]:
@@ -180,8 +181,8 @@ class Seen:
 
 
 @dataclass(frozen=True, eq=False)
-class PassTask(Task):
-    """The task of one look.
+class ReductionTask(Task):
+    """The task of a pass that evaluates a point and gathers the terms close to a kink.
 
     Parameters
     ----------
@@ -199,7 +200,7 @@ class PassTask(Task):
 
     x: Array
     width: float
-    unit: Unit
+    unit: UnitLoss
     factor: float
     intercept: bool
     fold: bool
@@ -207,8 +208,8 @@ class PassTask(Task):
 
     def __call__(
         self, block: Any, start: int, scale: Any, target: Any, weight: Any, listed: Any
-    ) -> Seen:
-        """Look at one chunk."""
+    ) -> PassResult:
+        """The pass over one chunk."""
         chunk = Chunk.of(block, scale, self.intercept)
         losses = self.unit.rows(len(chunk), self.factor, target, weight)
         t = chunk.margins(self.x)
@@ -237,27 +238,27 @@ class PassTask(Task):
             other = losses.piece_within(t, t) != losses.piece_within(then, then)
             other[at] = False
             refuted = int(other.sum())
-        pull = chunk.adjoint(theta)
+        At_theta = chunk.adjoint(theta)
         own = slope.copy()
         own[kept] = 0.0
         other = np.flatnonzero(theta != own)
-        decided = pull - chunk.take(other).adjoint((theta - own)[other])
+        decided = At_theta - chunk.take(other).adjoint((theta - own)[other])
         linear = int(((codes == Piece.LOW) | (codes == Piece.HIGH)).sum())
         bent = int(curved.sum())
         counts = np.array([len(chunk) - len(kept) - linear - bent, linear, bent])
         taken = losses.take(kept)
-        return Seen(
+        return PassResult(
             value=float(value.sum()),
             decided_value=float(value.sum()) - float(value[kept].sum()),
             fy=fy,
-            At_theta=pull,
+            At_theta=At_theta,
             decided_At_theta=decided,
             gram=chunk.gram(np.where(curved, 1.0 / np.where(curved, losses.q, 1.0), 0.0))
             if bent else None,
             load=float(np.abs(theta).sum()),
             counts=counts,
             refuted=refuted,
-            kept=Kept(
+            kept=GatheredTerms(
                 [kept + start], [chunk.block[kept]],
                 [None if chunk.scale is None else chunk.scale[kept]],
                 [tuple(getattr(taken, name) for name in FIELDS)], [t[kept]], [theta[kept]],
@@ -265,19 +266,19 @@ class PassTask(Task):
         )
 
 
-def look(
+def reduction_pass(
     problem: Problem,
     x: Array,
     width: float,
-    listed: Listed,
+    listed: ListedValues,
     fold: bool,
     before: Array | None = None,
-) -> Seen:
+) -> PassResult:
     """One pass over `problem`, whose design is `Chunks` and whose losses are `ChunkTerms`."""
     design, terms = in_chunks(problem)
-    task = PassTask(x, width, terms.unit, terms.factor, design.intercept, fold, before)
+    task = ReductionTask(x, width, terms.unit, terms.factor, design.intercept, fold, before)
     columns = (design.scale, terms.target, terms.weight, listed)
-    seen: Seen = design.engine.run(task, design.source, columns)
+    seen: PassResult = design.engine.run(task, design.source, columns)
     return seen
 
 
@@ -289,7 +290,7 @@ _KINDS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Proof(Task):
+class ProofTask(Task):
     """The task: terms proven on a zero, a linear, a quadratic piece, shape (3,).
 
     Parameters
@@ -309,7 +310,7 @@ class Proof(Task):
     weights: Array
     radius: float
     noise: float
-    unit: Unit
+    unit: UnitLoss
     factor: float
 
     def __call__(
@@ -332,7 +333,7 @@ class Proof(Task):
         return losses.piece_within(t - reach, t + reach)
 
 
-def proof_task(problem: Problem, x: Array, gap: float) -> Proof | None:
+def proof_task(problem: Problem, x: Array, gap: float) -> ProofTask | None:
     """The task for an x with ``P(x) - P* <= gap``; None where that bounds no margin.
 
     P is strongly convex in the norm of M, so ``1/2 ||x - x*||_M^2 <= P(x) - P*`` (the gap ball). An
@@ -344,7 +345,7 @@ def proof_task(problem: Problem, x: Array, gap: float) -> Proof | None:
     weights = 1.0 / problem.quadratic.diagonal
     noise = up(design.forward_factor * float(np.linalg.norm(x)), problem.d + 8)
     radius = up(float(np.sqrt(2.0 * gap)))
-    return Proof(x, weights, radius, noise, terms.unit, terms.factor)
+    return ProofTask(x, weights, radius, noise, terms.unit, terms.factor)
 
 
 def proven(problem: Problem, x: Array, gap: float) -> tuple[int, int, int]:
@@ -376,13 +377,13 @@ def proven(problem: Problem, x: Array, gap: float) -> tuple[int, int, int]:
 
 
 
-POLISH = 6
+POLISH_STEPS = 6
 """Newton steps at most."""
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
-    """A look turned into a problem.
+class CollapsedProblem:
+    """The reduced problem of a pass: the gathered terms, and all others on their pieces.
 
     Attributes
     ----------
@@ -409,11 +410,13 @@ class Model:
     theta: Array
 
     @classmethod
-    def of(cls, problem: Problem, seen: Seen, x: Array, hold: float = 0.0) -> Model:
+    def of(
+        cls, problem: Problem, seen: PassResult, x: Array, proximal: float = 0.0
+    ) -> CollapsedProblem:
         """The reduced problem of what was `seen` from x.
 
-        With `hold` unpenalised coordinates get a term ``hold/2 (x_j - z_j)^2`` of its own: where
-        too much is linearised, the problem would be unbounded in them.
+        With `proximal` unpenalised coordinates get a term ``proximal/2 (x_j - z_j)^2``: where too
+        much is linearised, the problem would be unbounded in them.
         """
         design, _ = in_chunks(problem)
         rows, scale, losses = seen.kept.rows(), seen.kept.factors(), seen.kept.table()
@@ -425,10 +428,10 @@ class Model:
         )
         reduced = kept
         gram = seen.gram
-        if hold:
-            gram = np.diag(hold * problem.quadratic.free) + (0.0 if gram is None else gram)
+        if proximal:
+            gram = np.diag(proximal * problem.quadratic.free) + (0.0 if gram is None else gram)
         if gram is not None:
-            push, roots = gram @ x, _root(gram)
+            push, roots = gram @ x, _root_of_gram(gram)
             m = len(roots)
             parabola = {"q": np.ones(m), "lo": np.full(m, -np.inf), "hi": np.full(m, np.inf)}
             columns = (
@@ -456,7 +459,7 @@ class Model:
         slopes = self.problem.design.take_rows(bent).forward(self.centre)
         return np.concatenate([self.theta, slopes])
 
-    def pull(self, x: Array) -> Array:
+    def linear_at(self, x: Array) -> Array:
         """``q + A' theta`` of the decided terms at x, if they are on their pieces there."""
         return self.linear if self.gram is None else self.linear + self.gram @ (x - self.centre)
 
@@ -466,7 +469,7 @@ class Model:
         The decided terms take the slopes of their pieces at x itself, so this gap is that of the
         full problem if all of them were decided rightly.
         """
-        full = replace(self.kept, linear=self.pull(x))
+        full = replace(self.kept, linear=self.linear_at(x))
         margins = full.design.forward(x)
         theta, _ = dual_feasible(full, theta[: full.n], None, margins)
         return theta, estimated_gap(full, x, theta, margins, full.design.adjoint(theta))
@@ -482,10 +485,12 @@ class Model:
         if gram is None:
             return x, theta, promised
         losses, kappa = problem.losses, getattr(problem.penalty, "kappa", np.zeros(len(x)))
-        for _ in range(POLISH):
+        for _ in range(POLISH_STEPS):
             slope = losses.slope(problem.design.forward(x))
             free = (x != 0) | (kappa == 0)
-            gradient = problem.quadratic.apply(x) + self.pull(x) + problem.design.adjoint(slope)
+            gradient = (
+                problem.quadratic.apply(x) + self.linear_at(x) + problem.design.adjoint(slope)
+            )
             gradient += kappa * np.sign(x)
             curved = (slope > losses.lo) & (slope < losses.hi) & ((losses.e == 0) | (slope != 0))
             rows = np.flatnonzero(curved & (losses.q > 0))
@@ -518,25 +523,25 @@ def _rows(block: Any, scale: Array | None, intercept: bool, roots: Array | None)
     return Rows(block, scale, extra, known=True)
 
 
-def _root(gram: Array) -> Array:
+def _root_of_gram(gram: Array) -> Array:
     """``R`` with ``R'R = gram``, up to rounding."""
     values, frame = sla.eigh(gram)
     there = values > 1e-15 * values[-1]
     return np.ascontiguousarray((frame[:, there] * np.sqrt(values[there])).T)
 
 
-STEP = 4
+SAMPLE_RATIO = 4
 """How much larger the second sample is."""
-QUANTILE, MARGIN = 0.999, 1.2
+MOVED_QUANTILE, WIDTH_MARGIN = 0.999, 1.2
 """Which of the sample's moves, relative to the size of the row, the band must hold."""
-TOLERANCE = 1e-6
-VAGUE = 0.01
+SAMPLE_TOLERANCE = 1e-6
+VAGUE_RATIO = 0.01
 """Coordinates a row of the sample from which on its margins are off by more than a tenth."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pilot:
-    """Where to look first.
+    """The first point and width of the band around the kinks, from solutions of samples.
 
     Attributes
     ----------
@@ -564,22 +569,22 @@ class Pilot:
 
     def seen_from(self, x: Array, problem: Problem) -> Pilot:
         """The same sample, its distances measured at another point."""
-        part = sampled(problem, 1)
-        ratio, curved = _distances(part, x)
+        part = sample_problem(problem, 1)
+        ratio, curved = _kink_distances(part, x)
         return replace(self, x=x, ratio=ratio, curved=curved)
 
 
-def sample_of(problem: Problem) -> Sample:
+def sample_of(problem: Problem) -> SampledRows:
     """The rows that are in memory; drawn by the survey, or gathered where there was none."""
     design, _ = in_chunks(problem)
     if design.sample is None:
         n = design.shape[0]
         index = np.arange(0, n, max(1, n // 10_000))
-        design.sample = Sample(index, design.engine.gather(design.source, index))
+        design.sample = SampledRows(index, design.engine.gather(design.source, index))
     return design.sample
 
 
-def sampled(problem: Problem, every: int) -> Problem:
+def sample_problem(problem: Problem, every: int) -> Problem:
     """Each `every`-th row of the sample, weighted up to the whole."""
     sample = sample_of(problem)
     design, _ = in_chunks(problem)
@@ -595,7 +600,7 @@ def sizes(design: Any) -> Array:
     return np.sqrt(np.maximum(design.weighted_squares(np.ones(design.shape[1])), 1e-300))
 
 
-def _distances(part: Problem, x: Array) -> tuple[Array, float]:
+def _kink_distances(part: Problem, x: Array) -> tuple[Array, float]:
     t = part.design.forward(x)
     codes = part.losses.piece_within(t, t)
     curved = float(((codes == Piece.LEFT) | (codes == Piece.RIGHT)).mean())
@@ -617,20 +622,20 @@ def pilot(problem: Problem, solve: Any, start: Array | None, budget: int) -> Pil
         Terms that fit in memory.
     """
     rows = len(sample_of(problem).index)
-    if rows >= problem.n or (budget >= problem.n and problem.d > VAGUE * rows):
+    if rows >= problem.n or (budget >= problem.n and problem.d > VAGUE_RATIO * rows):
         x = np.zeros(problem.d) if start is None else start
         return Pilot(x, np.zeros(1), np.inf, 0.0)
-    small = sampled(problem, STEP)
+    small = sample_problem(problem, SAMPLE_RATIO)
     begin = None if start is None else _from(small, start)
-    first = solve(small, tol=TOLERANCE, start=begin).x
-    large = sampled(problem, 1)
-    second = solve(large, tol=TOLERANCE, start=_from(large, first)).x
+    first = solve(small, tol=SAMPLE_TOLERANCE, start=begin).x
+    large = sample_problem(problem, 1)
+    second = solve(large, tol=SAMPLE_TOLERANCE, start=_from(large, first)).x
     if not (np.isfinite(first).all() and np.isfinite(second).all()):
         return Pilot(np.zeros(problem.d), np.zeros(1), np.inf, 0.0)
     moved = np.abs(large.design.forward(second - first)) / sizes(large.design)
-    off = float(np.quantile(moved, QUANTILE)) / np.sqrt(STEP - 1.0)
-    ratio, curved = _distances(large, second)
-    return Pilot(second, ratio, MARGIN * off, curved)
+    off = float(np.quantile(moved, MOVED_QUANTILE)) / np.sqrt(SAMPLE_RATIO - 1.0)
+    ratio, curved = _kink_distances(large, second)
+    return Pilot(second, ratio, WIDTH_MARGIN * off, curved)
 
 
 def _from(part: Problem, x: Array) -> Start:
@@ -677,16 +682,16 @@ Index = NDArray[np.intp]
 Pair = tuple[Array, Array]
 
 MAX_ROUNDS = 20
-AIM = 0.5
+GAP_SHARE = 0.5
 """Share of the tolerance that the gap of a reduced problem may use up."""
-FAILED = 0.1
+UNBOUNDED_SHARE = 0.1
 """A reduced problem that promises a gap of more than this share of the lowest objective, and that
 was not solved, was unbounded."""
-LEAST = 400
+LEAST_KEPT = 400
 """Terms that are kept in any case."""
 
 
-class Judged(NamedTuple):
+class PassEstimate(NamedTuple):
     """Gap and objective of a point as a pass over the data saw them, up to rounding."""
 
     gap: float
@@ -698,7 +703,9 @@ class Judged(NamedTuple):
         return float(relative_gap(self.gap, self.primal))
 
 
-class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], Pair, Judged]):
+class ScreenedChunks(
+    ScreenedProblem[float, CollapsedProblem, tuple[Array, Array, float], Pair, PassEstimate]
+):
     """A problem over data in chunks, which one pass both judges and reduces.
 
     What a round fixes is said by a width: every term whose margin is farther than that from a kink
@@ -725,7 +732,7 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
     """
 
     pilot: Pilot
-    seen: Seen
+    last_pass: PassResult
     slopes: Slopes
     x: Array
     width: float
@@ -749,11 +756,11 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         self.problem, self.inner, self.tol = problem, inner, tol
         self.bounds, self.on_round, self.limits = bounds, on_round, inner.limits
         self.rounds = []
-        self.gap, self.hold, self.aim = np.inf, 0.0, AIM
+        self.gap, self.proximal, self.aim = np.inf, 0.0, GAP_SHARE
         self.proof: Certificate | None = None
         self.passes = self.decided = 0
         self.kept: Index = np.zeros(0, dtype=np.intp)
-        self.judged: Judged | None = None
+        self.estimated: PassEstimate | None = None
 
     def begin(self, start: Start | None, solve: Callable[..., Any]) -> None:
         """A pilot, and the first pass; of a start only its `x` counts.
@@ -776,10 +783,10 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         x = None if start is None else np.array(start.x, dtype=np.float64)
         self.pilot = pilot(self.problem, again, x, self.budget)
         self.x = self.pilot.x
-        self.width = self.allowed(self.pilot.width)
-        self.seen = self.look(Listed.nothing(), None)
-        self.slopes = Slopes(self.problem, self.x, Listed.nothing())
-        self.lowest = (self.judge().primal, self.x)
+        self.width = self.admissible_width(self.pilot.width)
+        self.last_pass = self.reduction_pass(ListedValues.nothing(), None)
+        self.slopes = Slopes(self.problem, self.x, ListedValues.nothing())
+        self.lowest = (self.estimate().primal, self.x)
 
     @property
     def fold(self) -> bool:
@@ -795,26 +802,26 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
             row = 12.0 * sample.nnz / sample.shape[0]
         return int(chunk_survey.MOST_BYTES / (row + chunk_survey.TERM_BYTES))
 
-    def allowed(self, width: float) -> float:
+    def admissible_width(self, width: float) -> float:
         """The nearest width that keeps enough terms and not too many."""
         n, pilot = self.problem.n, self.pilot
         room = self.budget if self.fold else self.budget - pilot.curved * n
         if n <= self.budget and (np.isinf(width) or pilot.share(width) > 0.5):
             return np.inf
-        if room < max(LEAST, 4 * self.problem.d):
+        if room < max(LEAST_KEPT, 4 * self.problem.d):
             raise InvalidInput(
                 f"about {pilot.curved * n:,.0f} terms lie on a quadratic piece of their loss, and "
                 f"with {self.problem.d} features (more than {FOLD_LIMIT}) all of them would have "
                 f"to be in memory, where {self.budget:,} fit; choose a loss without quadratic "
                 "pieces, fewer features, or a machine with more memory and an ordinary array."
             )
-        least = pilot.width_for(max(LEAST, 4 * self.problem.d) / n)
+        least = pilot.width_for(max(LEAST_KEPT, 4 * self.problem.d) / n)
         return float(min(max(width, least), pilot.width_for(0.8 * room / n)))
 
-    def look(self, listed: Listed, before: Array | None) -> Seen:
+    def reduction_pass(self, listed: ListedValues, before: Array | None) -> PassResult:
         """One pass at the current point."""
         self.passes += 1
-        return look(self.problem, self.x, self.width, listed, self.fold, before)
+        return reduction_pass(self.problem, self.x, self.width, listed, self.fold, before)
 
     # -- the steps of a round ---------------------------------------------------------------
 
@@ -824,23 +831,27 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
 
     def reduce(
         self, selection: float
-    ) -> tuple[Model, Callable[[tuple[Array, Array, float]], Pair]]:
+    ) -> tuple[CollapsedProblem, Callable[[tuple[Array, Array, float]], Pair]]:
         """The terms that the last pass has gathered, all others collapsed."""
-        model = Model.of(self.problem, self.seen, self.x, self.hold)
-        self.kept, self.decided = self.seen.index, int(self.seen.counts.sum())
-        self.seen = Seen.nothing(self.seen)  # the model has its own copy of the rows
+        model = CollapsedProblem.of(self.problem, self.last_pass, self.x, self.proximal)
+        self.kept, self.decided = self.last_pass.index, int(self.last_pass.counts.sum())
+        self.last_pass = PassResult.nothing(
+            self.last_pass
+        )  # the model has its own copy of the rows
 
         def lift(found: tuple[Array, Array, float]) -> Pair:
             x, theta, promised = model.polished(*found)
             rows = model.kept.design
             moved = np.abs(rows.forward(x) - model.margins) / sizes(rows)
-            needed = float(np.quantile(moved, QUANTILE)) if len(moved) else 0.0
+            needed = float(np.quantile(moved, MOVED_QUANTILE)) if len(moved) else 0.0
             self.result.info.update(needed=needed, promised=promised)
             return x, theta
 
         return model, lift
 
-    def solve(self, reduced: Model, selection: float) -> tuple[Array, Array, float] | None:
+    def solve(
+        self, reduced: CollapsedProblem, selection: float
+    ) -> tuple[Array, Array, float] | None:
         """The answer of the loop in memory, and the gap that it promises; None if unbounded."""
         begin = Start(self.x, reduced.start) if self.x.any() else None
         found = self.in_memory(reduced.problem, tol=self.aim * self.tol, start=begin)
@@ -850,33 +861,33 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         if not np.isfinite(found.x).all():
             return None
         theta, promised = reduced.lifted(found.x, found.theta)
-        if found.status != "optimal" and promised > FAILED * abs(self.lowest[0]):
+        if found.status != "optimal" and promised > UNBOUNDED_SHARE * abs(self.lowest[0]):
             return None  # too much was linearised
         return found.x, theta, promised
 
-    def evaluate(self, lifted: Pair, selection: float) -> Judged:
+    def evaluate(self, lifted: Pair, selection: float) -> PassEstimate:
         """One pass, which also gathers what the next round keeps."""
         (x, theta), needed = lifted, self.result.info["needed"]
         before, self.x = self.x, x
         if np.isfinite(selection):
             self.pilot = self.pilot.seen_from(x, self.problem)
         wider = min(8 * selection, 2 * needed)
-        self.width = self.allowed(0.5 * selection if needed <= selection else wider)
-        listed = Listed(self.kept, theta)
-        self.seen = self.look(listed, before)
-        found = self.judge()
+        self.width = self.admissible_width(0.5 * selection if needed <= selection else wider)
+        listed = ListedValues(self.kept, theta)
+        self.last_pass = self.reduction_pass(listed, before)
+        found = self.estimate()
         if found.gap < self.gap or (np.isinf(self.gap) and found.primal <= self.lowest[0]):
             self.gap, self.slopes = found.gap, Slopes(self.problem, x, listed)
         return found
 
-    def put_back(self, selection: float, point: Judged | None) -> int:
+    def put_back(self, selection: float, point: PassEstimate | None) -> int:
         """Terms that have left their piece; the pass has gathered those near a kink already."""
-        self.judged = point
-        return 0 if point is None else self.seen.refuted
+        self.estimated = point
+        return 0 if point is None else self.last_pass.refuted
 
-    def judge(self) -> Judged:
+    def estimate(self) -> PassEstimate:
         """Gap and objective at x as the last pass saw them, up to rounding."""
-        problem, seen = self.problem, self.seen
+        problem, seen = self.problem, self.last_pass
         primal = seen.value + problem.quadratic.inner(
             0.5 * problem.quadratic.apply(self.x) + problem.linear, self.x
         ) + problem.constant
@@ -887,37 +898,39 @@ class ScreenedChunks(ScreenedProblem[float, Model, tuple[Array, Array, float], P
         free = problem.quadratic.free
         if (np.abs(dual_residual[free]) > 1e-10 * (1e-300 + seen.load)).any():
             gap = np.inf  # refuted terms have left the intercept out of balance
-        return Judged(float(gap), float(primal))
+        return PassEstimate(float(gap), float(primal))
 
     def close(self, selection: float, refuted: int, times: Times) -> None:
         """Record the round; certify, or go back where the objective is lowest."""
-        found, lowest = self.judged, self.lowest[0]
+        found, lowest = self.estimated, self.lowest[0]
         self.record(len(self.kept), found, (0, self.decided, refuted), times)
         if found is None:
-            self.hold = max(10.0 * self.hold, 1e-2 * self.seen.load)
-            self.back(self.x, 2.0 * selection)
+            self.proximal = max(10.0 * self.proximal, 1e-2 * self.last_pass.load)
+            self.return_to_lowest(self.x, 2.0 * selection)
             return
-        self.decide(found.relative_gap)
+        self.certify_if_promising(found.relative_gap)
         if not self.finished and found.primal > lowest + 1e-9 * abs(lowest):
-            self.back(self.x, 2.0 * selection)
+            self.return_to_lowest(self.x, 2.0 * selection)
         elif found.primal < lowest:
             self.lowest = (found.primal, self.x)
-            self.hold = 0.1 * self.hold if self.hold > 1e-3 * self.seen.load else 0.0
+            self.proximal = (
+                0.1 * self.proximal if self.proximal > 1e-3 * self.last_pass.load else 0.0
+            )
 
-    def back(self, end: Array, width: float) -> None:
-        """After a runaway to `end`: look again, and wider, where the objective is lowest."""
+    def return_to_lowest(self, end: Array, width: float) -> None:
+        """After a step to `end` that went too far: a wider pass where the objective is lowest."""
         self.x = self.lowest[1]
         if end is not self.x:
             self.passes += 1
             self.x = lowest_along(self.problem, self.x, end)
         self.pilot = self.pilot.seen_from(self.x, self.problem)
-        self.width = self.allowed(width)
+        self.width = self.admissible_width(width)
         self.finished = self.finished or len(self.rounds) >= MAX_ROUNDS
         if not self.finished:
-            self.seen = self.look(Listed.nothing(), None)
-            self.lowest = (self.judge().primal, self.x)
+            self.last_pass = self.reduction_pass(ListedValues.nothing(), None)
+            self.lowest = (self.estimate().primal, self.x)
 
-    def decide(self, relative: float) -> None:
+    def certify_if_promising(self, relative: float) -> None:
         """Certify what promises to be good enough; stop when nothing more can be done."""
         if relative <= self.tol:
             self.proof = self.certified()

@@ -21,7 +21,7 @@ import numpy as np
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.out_of_core.streams import Local, Mapped
+from cvxscreen.out_of_core.streams import LocalEngine, Mapped
 
 AT_ONCE = 200_000
 
@@ -72,7 +72,7 @@ class Peak:
 def large(X: np.memmap, y: np.ndarray, grid: list[float], tol: float, workers: int) -> None:
     with Peak() as peak:
         began = perf_counter()
-        problem = cvxscreen.svm((Mapped(X), Local(workers)), y, C=grid[0])
+        problem = cvxscreen.svm((Mapped(X), LocalEngine(workers)), y, C=grid[0])
         built = perf_counter() - began
         first, rows = peak.bytes, []
         for C in grid:
@@ -92,7 +92,7 @@ def large(X: np.memmap, y: np.ndarray, grid: list[float], tol: float, workers: i
 def compare(X: np.memmap, y: np.ndarray, grid: list[float], tol: float) -> None:
     held, rows, answers = np.array(X), [], []
     for name, data in [("array", held), *(
-        (f"map, {k} worker(s)", (Mapped(X), Local(k))) for k in (1, 2, 4)
+        (f"map, {k} worker(s)", (Mapped(X), LocalEngine(k))) for k in (1, 2, 4)
     )]:
         wall, cpu = perf_counter(), process_time()
         problem = cvxscreen.svm(data, y, C=grid[0])

@@ -27,7 +27,7 @@ import cvxscreen
 from cvxscreen._support.tables import table
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.out_of_core import device
-from cvxscreen.out_of_core.streams import Blocks, Local
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine
 
 AT_ONCE = 2_000_000
 
@@ -121,7 +121,7 @@ def main() -> None:
     X, y = drawn(asked.library, asked.rows, asked.columns)
     few = slice(0, min(20_000, asked.rows))
     held = device.fetched(X[few])
-    for small in (cvxscreen.on_device(X[few]), (Blocks((held,)), Local(1)), held):
+    for small in (cvxscreen.on_device(X[few]), (Blocks((held,)), LocalEngine(1)), held):
         cvxscreen.solve(cvxscreen.svm(small, y[few]))  # what is loaded and compiled once
     rows, seconds = [], {}
     for workers in counts:
@@ -133,7 +133,7 @@ def main() -> None:
         blocks = Blocks(tuple(held[a:b] for a, b in pairwise(bounds)))
         for workers in counts:
             name = f"memory, {workers} thread(s)"
-            rows += measured(name, (blocks, Local(workers)), y, grid, asked.tol)
+            rows += measured(name, (blocks, LocalEngine(workers)), y, grid, asked.tol)
     print(table(
         ("rows in", "C", "status", "objective", "certified gap", "passes", "kept", "built, s",
          "solve, s", "one pass, s", "in passes"),

@@ -10,10 +10,10 @@ import pytest
 import cvxscreen as cs
 from cvxscreen.certificates.certificate import imbalance_cost
 from cvxscreen.certificates.one_pass import certify_chunks
-from cvxscreen.core.streamed import ChunkTerms, Unit
+from cvxscreen.core.streamed import ChunkTerms, UnitLoss
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.rows import Rows
-from cvxscreen.out_of_core.streams import Blocks, Local
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine
 
 KINKS, WEIGHTS, SIGNS = np.array([1.0, 1.0, 0.0]), np.array([2.0, 1.0, 5.0]), np.array([1, -1, 1])
 """2 max(0, 1 - b) + max(0, 1 + b) + 5 max(0, -b): 3 at b = 0, and 2 at its minimum b = 1."""
@@ -26,8 +26,10 @@ def in_memory() -> cs.Problem:
 
 
 def in_chunks() -> cs.Problem:
-    terms = ChunkTerms(3, Unit(0.0, 0.0, 0.0, -1.0, 0.0), KINKS, WEIGHTS)
-    design = Chunks(Blocks((np.zeros((2, 1)), np.zeros((1, 1)))), Local(), SIGNS, intercept=True)
+    terms = ChunkTerms(3, UnitLoss(0.0, 0.0, 0.0, -1.0, 0.0), KINKS, WEIGHTS)
+    design = Chunks(
+        Blocks((np.zeros((2, 1)), np.zeros((1, 1)))), LocalEngine(), SIGNS, intercept=True
+    )
     return cs.Problem(design, terms, cs.Quadratic(np.array([1.0, 0.0])), np.zeros(2))
 
 

@@ -12,12 +12,12 @@ import scipy.sparse as sp
 
 import cvxscreen as cs
 from cvxscreen.certificates.one_pass import certify_chunks
-from cvxscreen.core.streamed import ChunkTerms, Slopes, Unit
-from cvxscreen.designs.chunks import ABSENT, Chunks, Listed
+from cvxscreen.core.streamed import ChunkTerms, Slopes, UnitLoss
+from cvxscreen.designs.chunks import ABSENT, Chunks, ListedValues
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.out_of_core import streams
-from cvxscreen.out_of_core.streams import Blocks, Local
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine
 from cvxscreen.solvers.streamed import lowest_along
 
 
@@ -31,7 +31,7 @@ def designs(kind: Any, scaled: bool, intercept: bool, dtype: Any) -> tuple[Chunk
     sign = rng.choice([-2, -1, 1, 3], 230).astype(np.int8) if scaled else None
     extra = np.ones((230, 1)) if intercept else None
     scale = ABSENT if sign is None else sign
-    return Chunks(cut(X, 41), Local(), scale, intercept), Rows(X, sign, extra)
+    return Chunks(cut(X, 41), LocalEngine(), scale, intercept), Rows(X, sign, extra)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -69,7 +69,7 @@ def test_rounding_stays_within_the_factors(kind: Any) -> None:
     rng = np.random.default_rng(2)
     X = (rng.standard_normal((6000, 2)) * 10.0 ** rng.integers(-6, 7, (6000, 2)))
     theta = rng.standard_normal(6000) * 10.0 ** rng.integers(-6, 7, 6000)
-    ours = Chunks(cut(kind(X), 1500), Local())
+    ours = Chunks(cut(kind(X), 1500), LocalEngine())
     found = ours.adjoint(theta)
     for j in range(2):
         products = [Fraction(a) * Fraction(t) for a, t in zip(X[:, j], theta, strict=True)]
@@ -77,7 +77,7 @@ def test_rounding_stays_within_the_factors(kind: Any) -> None:
         assert off <= Fraction(ours.adjoint_factor) * sum(map(abs, products))
     wide = rng.standard_normal((300, 40))
     x = rng.standard_normal(40)
-    ours_wide = Chunks(cut(kind(wide), 150), Local())
+    ours_wide = Chunks(cut(kind(wide), 150), LocalEngine())
     worst = Fraction(0)
     for found_t, row in zip(ours_wide.forward(x), wide, strict=True):
         terms = [Fraction(a) * Fraction(b) for a, b in zip(row, x, strict=True)]
@@ -136,7 +136,7 @@ def test_the_certificate_refuses_what_is_wrong(loss: str, intercept: bool) -> No
     inside = np.flatnonzero((theta > problem.losses.lo) & (theta < problem.losses.hi))
     tilted[inside] *= 0.5
     assert not cs.certify(problem, found.x, tilted, tol=1e-9).ok
-    listed = Listed(found.theta.listed.index, 0.5 * found.theta.listed.values)
+    listed = ListedValues(found.theta.listed.index, 0.5 * found.theta.listed.values)
     assert not certify_chunks(problem, found.x, Slopes(problem, found.x, listed), tol=1e-9).ok
 
 
@@ -195,9 +195,9 @@ def exact_gap(rows: Any, x: Any, linear: Any) -> Fraction:
 
 
 def judged(rows: Any, x: Any, linear: Any) -> Any:
-    design = Chunks(cut(rows, 500), Local(), intercept=False)
+    design = Chunks(cut(rows, 500), LocalEngine(), intercept=False)
     problem = cs.Problem(
-        design, ChunkTerms(len(rows), Unit(1.0, 0.0, 0.0, -1.0, 0.0)), cs.Quadratic(np.ones(3)),
+        design, ChunkTerms(len(rows), UnitLoss(1.0, 0.0, 0.0, -1.0, 0.0)), cs.Quadratic(np.ones(3)),
         linear=linear,
     )
     return design, certify_chunks(problem, x, np.full(len(rows), -1.0))
@@ -221,7 +221,7 @@ def test_rounding_of_the_pull_is_charged(seed: int) -> None:
     rows = 1e12 * rng.standard_normal((2000, 3))
     rows[:, 0] = 1e13 * (1.0 + rng.random(2000))
     x = np.array([-1.0, 0.0, 0.0])  # far below the kink: the hinges are exact
-    design = Chunks(cut(rows, 500), Local())
+    design = Chunks(cut(rows, 500), LocalEngine())
     linear = design.adjoint(np.ones(2000)) - x
     linear += -x - (linear - design.adjoint(np.ones(2000)))  # what is computed cancels
     _, proof = judged(rows, x, linear)

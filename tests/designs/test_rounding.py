@@ -19,7 +19,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.designs.rows import Rows, column_squares, row_squares
-from cvxscreen.out_of_core.streams import Blocks, Local
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine
 
 KINDS = ["dense64", "dense32", "csr64", "csr32"]
 SCALES = ["plain", "columns", "rows", "cancelling"]
@@ -230,7 +230,7 @@ def test_norms_of_rows_whose_squares_underflow_are_not_too_small(kind: str) -> N
         rows = Rows(sp.csr_matrix(X))
     elif "chunks" in kind:
         kept = sp.csr_matrix(X) if "sparse" in kind else X
-        rows = Chunks(Blocks((kept[:25], kept[25:])), Local(), np.full(60, -1.0))
+        rows = Chunks(Blocks((kept[:25], kept[25:])), LocalEngine(), np.full(60, -1.0))
     norms = form.dual_norms(rows) * (1.0 + gamma(16))
     assert all(a >= by * b for a, b in zip(norms, exact, strict=True))
     assert not norms[::7].any()
@@ -269,7 +269,7 @@ def test_norms_of_long_rows_with_short_factors_are_right(kind: str) -> None:
     X = np.minimum(1e-60 / np.abs(scale), 1e150)[:, None] * rng.standard_normal((60, 4))
     kept = sp.csr_matrix(X) if "sparse" in kind else X
     if "chunks" in kind:
-        rows: Rows | Chunks = Chunks(Blocks((kept[:25], kept[25:])), Local(), scale)
+        rows: Rows | Chunks = Chunks(Blocks((kept[:25], kept[25:])), LocalEngine(), scale)
     else:
         rows = Rows(X[:, :3], scale, X[:, 3:]) if kind == "extra" else Rows(kept, scale)
     whole = [[mp.mpf(float(v)) * mp.mpf(float(f)) for v in row]

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from cvxscreen import open_data
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.models.files import Shards, open_svmlight, read_table, two_classes
-from cvxscreen.out_of_core.streams import Local
+from cvxscreen.out_of_core.streams import LocalEngine
 
 SMALL = np.array([[1.0, 0.0, 2.5], [0.0, -3.0, 0.0]])
 LABELS = np.array([1.0, -1.0])
@@ -149,7 +149,7 @@ TEXT = "".join(
 
 def rows_of(source: Any) -> Any:
     """Every row, from a source that went to another process and back."""
-    found = Local().gather(pickle.loads(pickle.dumps(source)), np.arange(source.shape[0]))
+    found = LocalEngine().gather(pickle.loads(pickle.dumps(source)), np.arange(source.shape[0]))
     return found.toarray() if sp.issparse(found) else found
 
 

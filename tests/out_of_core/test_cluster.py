@@ -15,7 +15,7 @@ from chunk_tasks import Failing, Faulty, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.streams import Local, Mapped
+from cvxscreen.out_of_core.streams import LocalEngine, Mapped
 
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
@@ -46,7 +46,7 @@ def mapped(tmp_path: Path) -> Mapped:
 
 
 def test_processes_do_not_change_a_bit(client: Any, mapped: Mapped) -> None:
-    wanted = Local().run(Sum(), mapped, (WEIGHT,))
+    wanted = LocalEngine().run(Sum(), mapped, (WEIGHT,))
     array = da.from_array(X, chunks=(31, 7))
     for given in (mapped, array, client.persist(array)):
         source, engine = on_dask(given, client=client)
@@ -69,7 +69,7 @@ def test_the_active_client_does_the_passes(client: Any, mapped: Mapped) -> None:
         assert engine._cluster() is client
         assert on_dask(mapped, workers=2)[1]._cluster() is None
         found = engine.run(Sum(), source, (WEIGHT,))
-    assert np.array_equal(found, Local().run(Sum(), mapped, (WEIGHT,)))
+    assert np.array_equal(found, LocalEngine().run(Sum(), mapped, (WEIGHT,)))
 
 
 def test_a_column_that_never_changes_is_sent_once(client: Any, mapped: Mapped) -> None:
@@ -108,7 +108,7 @@ def test_a_task_that_raises_is_repeated(client: Any, mapped: Mapped, tmp_path: P
     source, engine = on_dask(Faulty(mapped, str(mark), 20, "stutter", os.getpid()), client=client)
     found = engine.run(Sum(), source, (WEIGHT,))
     assert mark.exists()  # it did raise
-    assert np.array_equal(found, Local().run(Sum(), mapped, (WEIGHT,)))
+    assert np.array_equal(found, LocalEngine().run(Sum(), mapped, (WEIGHT,)))
     engine.retries = 0
     mark.unlink()
     with pytest.raises(OSError, match="stutters"):

@@ -14,7 +14,7 @@ from chunk_tasks import Failing, Sum
 import cvxscreen
 from cvxscreen import on_dask
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.streams import Blocks, Local, Mapped, opened
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine, Mapped, opened
 
 da = pytest.importorskip("dask.array")
 dask = pytest.importorskip("dask")
@@ -32,7 +32,7 @@ def blocks() -> Blocks:
 
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_threads_do_not_change_a_bit(workers: int) -> None:
-    wanted = Local().run(Sum(), blocks(), (WEIGHT,))
+    wanted = LocalEngine().run(Sum(), blocks(), (WEIGHT,))
     for given in (blocks(), da.from_array(X, chunks=(31, 7)), da.from_array(X, chunks=(31, 3))):
         source, engine = on_dask(given, workers=workers)
         assert source.bounds == blocks().bounds
@@ -44,7 +44,7 @@ def test_threads_do_not_change_a_bit(workers: int) -> None:
 def test_merges_have_the_shape_of_the_tree(chunks: int) -> None:
     rows = np.array_split(X, chunks)
     source, engine = on_dask(Blocks(tuple(rows)), workers=1)
-    wanted = Local().run(Sum(), source, (WEIGHT,))
+    wanted = LocalEngine().run(Sum(), source, (WEIGHT,))
     assert np.array_equal(engine.run(Sum(), source, (WEIGHT,)), wanted)
 
 

@@ -18,7 +18,7 @@ import cvxscreen
 from cvxscreen import on_device
 from cvxscreen.designs.chunks import Chunk, Chunks
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.out_of_core.device import DeviceBlock, elsewhere, fetched
+from cvxscreen.out_of_core.device import DeviceBlock, on_another_device, to_host
 from cvxscreen.out_of_core.streams import STRIP, Blocks, opened
 
 xp = pytest.importorskip("array_api_strict")
@@ -59,12 +59,12 @@ def put(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
 
 def test_only_arrays_that_numpy_cannot_read_are_left_where_they_are() -> None:
     X = np.ones((4, 2))
-    assert elsewhere(there(X))
+    assert on_another_device(there(X))
     assert opened(there(X)) is not None
     assert opened(xp.asarray(X)) is None  # in this process's memory: an ordinary matrix
     assert opened(X) is None
     assert opened([[1.0, 2.0]]) is None
-    assert np.array_equal(fetched(there(X)), X)
+    assert np.array_equal(to_host(there(X)), X)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -125,8 +125,8 @@ def test_the_same_optimum_as_in_memory(put: Any, kind: Any) -> None:
 
 def test_threads_change_no_bit(put: Any) -> None:
     X, y = cvxscreen.datasets.two_gaussians(3000, 5, seed=1)
-    assert elsewhere(put(X))
-    assert elsewhere(put(y))
+    assert on_another_device(put(X))
+    assert on_another_device(put(y))
     one, three = (
         cvxscreen.solve(cvxscreen.svm(on_device(put(X), chunk_bytes=9600, workers=k), y, C=0.1))
         for k in (1, 3)
@@ -162,7 +162,7 @@ def test_pytorch() -> None:
     for name in ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]:
         rows = torch.asarray(X, device=name).requires_grad_(True)
         labels = torch.asarray(y, device=name)
-        assert elsewhere(rows.detach()) is (name != "cpu")
+        assert on_another_device(rows.detach()) is (name != "cpu")
         far = on_device(rows, chunk_bytes=1500 * 5 * 8)
         found = cvxscreen.solve(cvxscreen.svm(far, labels, C=0.1, intercept=True))
         assert found.certificate.ok

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.streams import Blocks, Local, Mapped, Tree, opened
+from cvxscreen.out_of_core.streams import Blocks, LocalEngine, Mapped, Tree, opened
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_workers_do_not_change_a_bit() -> None:
     X = np.random.default_rng(1).standard_normal((997, 3)).astype(np.float32)
     weight = np.linspace(0.0, 1.0, 997, dtype=np.float32)
     source = Blocks(tuple(X[k : k + 31] for k in range(0, 997, 31)))
-    results = [Local(workers).run(Sum(), source, (weight,)) for workers in (1, 2, 4)]
+    results = [LocalEngine(workers).run(Sum(), source, (weight,)) for workers in (1, 2, 4)]
     assert np.array_equal(results[0], results[1])
     assert np.array_equal(results[0], results[2])
     np.testing.assert_allclose(results[0], weight @ X, rtol=1e-4, atol=1e-4)
@@ -65,7 +65,7 @@ class Failing(Sum):
 def test_an_exception_of_a_task_is_raised(workers: int) -> None:
     source = Blocks(tuple(np.ones((31, 2)) for _ in range(9)))
     with pytest.raises(InvalidInput, match="rows 31 to 61"):
-        Local(workers).run(Failing(), source, (np.ones(279),))
+        LocalEngine(workers).run(Failing(), source, (np.ones(279),))
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
@@ -73,7 +73,7 @@ def test_gather_takes_rows_in_order(kind: Any) -> None:
     X = np.arange(60.0).reshape(20, 3)
     source = Blocks(tuple(kind(X[k : k + 4]) for k in range(0, 20, 4)))
     for rows in ([0, 3, 4, 9, 19], [6], [], list(range(20))):
-        found = Local().gather(source, np.array(rows, dtype=int))
+        found = LocalEngine().gather(source, np.array(rows, dtype=int))
         found = found.toarray() if sp.issparse(found) else found
         assert np.array_equal(found, X[rows])
 
@@ -101,7 +101,7 @@ def test_what_counts_as_chunks(tmp_path: Path) -> None:
     found = opened(np.load(tmp_path / "X.npy", mmap_mode="r"))
     assert found is not None
     assert isinstance(found[0], Mapped)
-    engine = Local(2)
+    engine = LocalEngine(2)
     assert opened((Blocks((X,)), engine)) == (Blocks((X,)), engine)
 
 

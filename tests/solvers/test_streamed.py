@@ -18,10 +18,10 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen.bounds import gap_ball
 from cvxscreen.core import streamed as chunk_survey
-from cvxscreen.core.streamed import ChunkTerms, Unit
+from cvxscreen.core.streamed import ChunkTerms, UnitLoss
 from cvxscreen.designs.chunks import Chunks
 from cvxscreen.errors import InvalidInput
-from cvxscreen.out_of_core.streams import Blocks, Column, Local, Mapped, Source, Task
+from cvxscreen.out_of_core.streams import Blocks, Column, LocalEngine, Mapped, Source, Task
 from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers import streamed as chunked
 from cvxscreen.solvers.streamed import Pilot, pilot, proof_task
@@ -110,7 +110,7 @@ def test_sparse_rows_and_sparse_features(loss: str) -> None:
 
 
 @dataclass
-class Posting(Local):
+class Posting(LocalEngine):
     """An engine that sends everything by post: tasks, sources, columns and results are pickled."""
 
     def run(self, task: Task, source: Source, columns: Sequence[Column] = ()) -> Any:
@@ -139,7 +139,12 @@ def test_not_a_bit_depends_on_who_visits_the_chunks(loss: str, tmp_path: Path) -
     mapped = Mapped(np.load(tmp_path / "X.npy", mmap_mode="r"), chunk_bytes=371 * D * 4)
     answers = [
         cs.solve(cs.svm(given, y, loss=loss, intercept=True))
-        for given in [cut(X), mapped, *((mapped, Local(k)) for k in (2, 4)), (mapped, Posting())]
+        for given in [
+            cut(X),
+            mapped,
+            *((mapped, LocalEngine(k)) for k in (2, 4)),
+            (mapped, Posting()),
+        ]
     ]
     for other in answers[1:]:
         assert np.array_equal(other.x, answers[0].x)
@@ -344,8 +349,8 @@ def test_the_radius_is_not_larger_than_it_must_be() -> None:
 def over_chunks(rows: Any, diagonal: Any) -> cs.Problem:
     """Hinges over two chunks beside ``1/2 sum_j m_j x_j^2``."""
     half = len(rows) // 2
-    design = Chunks(Blocks((rows[:half], rows[half:])), Local())
-    terms = ChunkTerms(len(rows), Unit(1.0, 0.0, 0.0, -1.0, 0.0))
+    design = Chunks(Blocks((rows[:half], rows[half:])), LocalEngine())
+    terms = ChunkTerms(len(rows), UnitLoss(1.0, 0.0, 0.0, -1.0, 0.0))
     quadratic = cs.Quadratic(np.asarray(diagonal))
     return cs.Problem(design, terms, quadratic, linear=np.zeros(len(quadratic.diagonal)))
 
