@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 FLAT = 1e-10
 """Below this share of the value the quadratic part of the model is lost in the value's rounding."""
-SLACK = 1e-13
+VALUE_ROUNDING = 1e-13
 """Relative rounding of a value of f that the line search forgives."""
 RELAX = 0.7
 """At a restart L is tried this much smaller: smaller values cost a doubling each time."""
@@ -48,7 +48,7 @@ MOST_DOUBLINGS = 100
 """Of L in one search: a factor of 1e30 above any sensible guess."""
 
 
-class Smooth(Protocol):
+class SmoothFunction(Protocol):
     """A convex function with a Lipschitz gradient."""
 
     def value(self, x: Array) -> float:
@@ -108,12 +108,12 @@ class ApgResult:
     momentum: Momentum | None = None
 
 
-def _dot(a: Array, b: Array) -> float:
+def _inner(a: Array, b: Array) -> float:
     return float(np.vdot(a, b))
 
 
-def _search(
-    smooth: Smooth, take: Callable[[float], tuple[Array, Array]], base: Array, value: float,
+def _backtrack(
+    smooth: SmoothFunction, take: Callable[[float], tuple[Array, Array]], base: Array, value: float,
     gradient: Array, lipschitz: float,
 ) -> tuple[Array, Array, float]:
     """Double L until the quadratic model at `base` lies above f at the new point.
@@ -123,20 +123,23 @@ def _search(
     for _ in range(MOST_DOUBLINGS):
         point, new = take(lipschitz)
         move = new - base
-        found, rise = smooth.value(new), 0.5 * lipschitz * _dot(move, move)
+        found, rise = smooth.value(new), 0.5 * lipschitz * _inner(move, move)
         size = max(abs(value), abs(found))
         if rise <= FLAT * size:
             # Values agree to too many digits to tell; gradients along the move still differ.
-            if _dot(smooth.value_gradient(new)[1] - gradient, move) <= 2.0 * rise + SLACK * rise:
+            if (
+                _inner(smooth.value_gradient(new)[1] - gradient, move)
+                <= 2.0 * rise + VALUE_ROUNDING * rise
+            ):
                 break
-        elif found <= value + _dot(gradient, move) + rise + SLACK * size:
+        elif found <= value + _inner(gradient, move) + rise + VALUE_ROUNDING * size:
             break
         lipschitz *= 2.0
     return point, new, lipschitz
 
 
 def fista(
-    smooth: Smooth,
+    smooth: SmoothFunction,
     prox: Prox,
     start: Array,
     stop: Stop,
@@ -144,7 +147,7 @@ def fista(
     lipschitz: float = 1.0,
     max_iterations: int = 10_000,
     restart: bool = True,
-    onward: Momentum | None = None,
+    momentum: Momentum | None = None,
 ) -> ApgResult:
     """FISTA from `start`.
 
@@ -159,13 +162,13 @@ def fista(
     max_iterations : int
     restart : bool
         Whether momentum is dropped when it points uphill.
-    onward : Momentum, optional
+    momentum : Momentum, optional
         To go on with from `start`; its L takes the place of `lipschitz`.
     """
     z = s = np.array(start, dtype=np.float64)
     t, restarts = 1.0, 0
-    if onward is not None:
-        s, t, lipschitz = onward.search, onward.weight, onward.lipschitz
+    if momentum is not None:
+        s, t, lipschitz = momentum.search, momentum.weight, momentum.lipschitz
     for k in range(max_iterations):
         if stop(z, k):
             return ApgResult(z, k, lipschitz, restarts, True, Momentum(s, t, lipschitz))
@@ -175,9 +178,9 @@ def fista(
             point = prox(s - gradient / L, 1.0 / L)
             return point, point
 
-        new, _, lipschitz = _search(smooth, take, s, value, gradient, lipschitz)
+        new, _, lipschitz = _backtrack(smooth, take, s, value, gradient, lipschitz)
         grown = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * t * t))
-        if restart and _dot(s - new, new - z) > 0.0:
+        if restart and _inner(s - new, new - z) > 0.0:
             t, s, z, restarts = 1.0, new, new, restarts + 1
             lipschitz *= RELAX
         else:
@@ -187,7 +190,7 @@ def fista(
 
 
 def auslender_teboulle(
-    smooth: Smooth,
+    smooth: SmoothFunction,
     prox: Prox,
     start: Array,
     stop: Stop,
@@ -215,8 +218,8 @@ def auslender_teboulle(
             point = prox(w - step * gradient, step)
             return point, (1.0 - theta) * z + theta * point
 
-        point, new, lipschitz = _search(smooth, take, y, value, gradient, lipschitz)
-        if restart and _dot(y - new, new - z) > 0.0:
+        point, new, lipschitz = _backtrack(smooth, take, y, value, gradient, lipschitz)
+        if restart and _inner(y - new, new - z) > 0.0:
             z = w = new
             theta, restarts = 1.0, restarts + 1
             lipschitz *= RELAX
@@ -261,14 +264,14 @@ class Apg(SubproblemSolver):
             If a loss has a kink, the problem has side constraints or is a kernel problem.
         """
         refuse(problem)
-        run = _Run(problem, target, self.check, self.limits)
+        run = SmoothPart(problem, target, self.check, self.limits)
         first = np.zeros(problem.d) if start is None else np.array(start.x, dtype=np.float64)
         first = first / run.scale
-        onward = None if start is None else start.state
+        momentum = None if start is None else start.state
         result = fista(
             run, run.prox, first, run.stop, lipschitz=run.guess(),
             max_iterations=self.max_iterations,
-            onward=onward if isinstance(onward, Momentum) else None,
+            momentum=momentum if isinstance(momentum, Momentum) else None,
         )
         info = {
             "steps": result.iterations, "passes": run.passes, "gap": run.gap,
@@ -292,7 +295,7 @@ def refuse(problem: Problem) -> None:
         raise InvalidInput("`solver` is 'apg', which takes no kernel problems.")
 
 
-class _Run:
+class SmoothPart:
     """The smooth part, the prox, and the best point so far."""
 
     def __init__(self, problem: Problem, target: float, check: int, limits: Limits) -> None:

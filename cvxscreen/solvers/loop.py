@@ -53,7 +53,7 @@ from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
 
-HOPELESS = ("infeasible", "unbounded")
+WITHOUT_SOLUTION = ("infeasible", "unbounded")
 """What a pilot may have proven of the whole problem: no other solver finds more."""
 
 
@@ -142,7 +142,7 @@ def solve_screened(
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem, mode))
         pilot = solve_screened(problem, first, mode=mode, tol=aim, start=start, bounds=bounds)
-        if pilot.status in HOPELESS:
+        if pilot.status in WITHOUT_SOLUTION:
             return pilot
         if np.isfinite(pilot.x).all():
             start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)

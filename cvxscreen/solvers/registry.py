@@ -42,7 +42,7 @@ with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 AUTOMATIC = ("auto", "builtin", "newton")
 """Names that leave the choice among the built-in solvers to `builtin_solver`."""
 
-FORCED = {
+NAMED_ONLY = {
     "apg": "cvxscreen.solvers.apg:Apg",
     "dcd": "cvxscreen.solvers.dual_coordinate_descent:DualCoordinateDescent",
     "dcd_no_shrinking": "cvxscreen.solvers.dual_coordinate_descent:without_shrinking",
@@ -89,7 +89,7 @@ def pilot_gap(problem: Problem, mode: str) -> float:
 
 
 @dataclass(frozen=True)
-class Engine:
+class BuiltinEngine:
     """One way to solve problems of a kind.
 
     Attributes
@@ -125,7 +125,7 @@ class Engine:
 
 NEWTON = "cvxscreen.solvers.newton:Newton"
 
-COMPILED_PATH = Engine("compiled_path", segments.suits, NEWTON)
+COMPILED_PATH = BuiltinEngine("compiled_path", segments.suits, NEWTON)
 """The whole loop compiled, for one value of C as for many; where it cannot be taken, `Newton`."""
 
 
@@ -166,35 +166,35 @@ def _is_for_dual_active_set(problem: Problem) -> bool:
 
 ENGINES = (
     # Over data in chunks `Newton` stands for the choice made anew for each reduced problem.
-    Engine("chunks", lambda problem: problem.design.streamed, NEWTON, penalised=True),
-    Engine(
+    BuiltinEngine("chunks", lambda problem: problem.design.streamed, NEWTON, penalised=True),
+    BuiltinEngine(
         "metric", _is_metric, "cvxscreen.solvers.metric.solver:MetricSolver", penalised=True
     ),
-    Engine(
+    BuiltinEngine(
         "interior_point", _is_for_interior_point,
         "cvxscreen.solvers.interior_point:InteriorPoint", penalised=True, constrained=True,
     ),
-    Engine(
+    BuiltinEngine(
         "linear_program", lambda problem: problem.linear_program,
         "cvxscreen.solvers.linear_program:Highs", penalised=True,
     ),
-    Engine(
+    BuiltinEngine(
         "prox_newton", _is_for_prox_newton, "cvxscreen.solvers.prox_newton:ProxNewton",
         penalised=True,
     ),
-    Engine("smo", has_kernel, "cvxscreen.solvers.smo:Smo"),
-    Engine(
+    BuiltinEngine("smo", has_kernel, "cvxscreen.solvers.smo:Smo"),
+    BuiltinEngine(
         "dual_active_set", _is_for_dual_active_set,
         "cvxscreen.solvers.dual_active_set:DualActiveSet",
     ),
     COMPILED_PATH,
-    Engine("newton", lambda problem: True, NEWTON),
+    BuiltinEngine("newton", lambda problem: True, NEWTON),
 )
 """Which engine a problem gets, for one value of the parameter as for many: the first that suits."""
 
 
-def engine(problem: Problem) -> Engine:
-    """The built-in engine for `problem`; what it does not take is for `Engine.takes` to say."""
+def engine(problem: Problem) -> BuiltinEngine:
+    """The built-in engine for `problem`; `BuiltinEngine.takes` says what it does not take."""
     return next(row for row in ENGINES if row.suits(problem))
 
 
@@ -211,7 +211,7 @@ def left_to_us(solver: str | SubproblemSolver) -> bool:
 def compiled_path(
     problem: Problem, solver: str | SubproblemSolver, *, many: bool = False
 ) -> bool:
-    """Whether it does, and `problem` goes to the compiled path.
+    """Whether `solver` leaves the choice to us, and `problem` goes to the compiled path.
 
     With `many` it is to be solved for many values of C.
     """
@@ -258,7 +258,7 @@ def named_solver(
     """
     if not isinstance(solver, str) and isinstance(solver, SubproblemSolver):
         return solver
-    ours = (*AUTOMATIC, *FORCED, *METRIC_METHODS)
+    ours = (*AUTOMATIC, *NAMED_ONLY, *METRIC_METHODS)
     name = plain_name(word("solver", solver, NEEDED), ours)
     if name in METRIC_METHODS and _is_metric(problem):
         metric: SubproblemSolver = loaded("cvxscreen.solvers.metric.solver:MetricSolver")(
@@ -273,8 +273,8 @@ def named_solver(
     auto = name == "auto" and not builtin_takes(problem)
     if (name in AUTOMATIC and not auto) or (name == "highs" and problem.linear_program):
         return builtin_solver(problem, limits)
-    if name in FORCED:
-        forced: SubproblemSolver = loaded(FORCED[name])(limits=limits)
+    if name in NAMED_ONLY:
+        forced: SubproblemSolver = loaded(NAMED_ONLY[name])(limits=limits)
         return forced
     inner: SubproblemSolver = supplied("cvxpy.solver")(
         "CLARABEL" if auto else solver, limits, names_for(problem), ours
@@ -288,4 +288,4 @@ def names_for(problem: Problem) -> tuple[str, ...]:
         return (*AUTOMATIC, *METRIC_METHODS, "apg")
     if isinstance(problem.penalty, L1):
         return (*AUTOMATIC, "apg", "interior_point", "sdca", "spdc")
-    return (*AUTOMATIC, *(name for name in FORCED if name not in ("sdca", "spdc")))
+    return (*AUTOMATIC, *(name for name in NAMED_ONLY if name not in ("sdca", "spdc")))

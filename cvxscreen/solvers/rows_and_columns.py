@@ -43,11 +43,15 @@ FEWER = 0.7
 """A round that predicts carries a reduction out where this share of the rows or columns is left."""
 NEAR = 0.9
 """Features with ``|v_j|`` above this share of ``kappa_j`` join the working set."""
-HOPE = 0.02  # where features are predicted, a start with a larger gap is not asked for proofs
-FIRST = 500  # violators let in at once at least; else twice as many as the support has
-BESIDE = 0.25  # terms near a curved piece for each one on it
-ROUGHLY = 0.03  # of the gap at 0 is enough where features that pull have been left out
-ALONE, SOME, AT_ONCE = 400, 0.1, 10_000_000
+LOOSEST_GAP = 0.02
+"""Relative gap of a start from which on nothing is proven where features are predicted."""
+LEAST_VIOLATORS = 500
+"""Features that join the working set at once, at least; else twice as many as the support has."""
+NEARBY_SHARE = 0.25
+"""Terms near a curved piece that are kept for each one on it."""
+ROUGH_GAP = 0.03
+"""Share of the gap at 0 that is solved to where features that violate optimality are left out."""
+MANY_FEATURES, LARGE_SHARE, MOST_ENTRIES = 400, 0.1, 10_000_000
 """Under an L1 norm alone a solver that looks for its own features gets all of them where more than
 so many, or that share of all, are wanted at first, and so many entries there are at most: to keep
 the matrix by columns, too, then costs less than rounds of fewer features."""
@@ -80,13 +84,13 @@ class ZeroIterate:
         penalty: L1 = problem.penalty  # type: ignore[assignment]
         losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
         theta = losses.slope(margins)
-        pull = problem.design.adjoint(theta)
+        At_theta = problem.design.adjoint(theta)
         if problem.pure_l1:  # theta is shrunk until it is feasible
-            share = 1.0 / max(1.0, float(np.max(np.abs(pull) / penalty.kappa, initial=0.0)))
+            share = 1.0 / max(1.0, float(np.max(np.abs(At_theta) / penalty.kappa, initial=0.0)))
             gap = float(losses.fenchel_young(margins, share * theta).sum())
         else:
-            gap = regulariser_gap(problem, x, pull + problem.linear)
-        return cls(problem, x, pull, problem.primal(x, margins), gap)
+            gap = regulariser_gap(problem, x, At_theta + problem.linear)
+        return cls(problem, x, At_theta, problem.primal(x, margins), gap)
 
 
 Iterate = Point | ZeroIterate
@@ -143,23 +147,23 @@ class IndexedSubproblem:
         return IndexedSubproblem(reduced, self.terms[selection.kept], self.features[features])
 
 
-def at_once(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
+def takes_all_features(problem: Problem, inner: SubproblemSolver, wanted: Mask) -> bool:
     """Whether the solver is given all features, and predicts for itself which of them move."""
-    looks = inner.traits.selects_features and entries(problem.design) <= AT_ONCE
-    many = bool(np.count_nonzero(wanted) > min(ALONE, SOME * problem.d))
+    looks = inner.traits.selects_features and entries(problem.design) <= MOST_ENTRIES
+    many = bool(np.count_nonzero(wanted) > min(MANY_FEATURES, LARGE_SHARE * problem.d))
     return problem.pure_l1 and looks and many
 
 
-def first_goal(subproblem: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
+def first_target(subproblem: IndexedSubproblem, features: int, aim: float, gap: float) -> float:
     """The gap to solve to from 0, where it is `gap`: `aim` only if this may be the last round.
 
     Where as many of the `features` as may be are let in, there are sure to be others.
     """
-    more = FIRST <= subproblem.problem.d < features
-    return max(aim, ROUGHLY * gap) if more else aim
+    more = LEAST_VIOLATORS <= subproblem.problem.d < features
+    return max(aim, ROUGH_GAP * gap) if more else aim
 
 
-def flat(codes: NDArray[np.int8]) -> NDArray[np.int8]:
+def without_parabolas(codes: NDArray[np.int8]) -> NDArray[np.int8]:
     """The codes without quadratic pieces, which cannot be folded beside a penalty."""
     curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
@@ -169,7 +173,7 @@ def wanted_features(x: Array, v: Array, kappa: Array, working_set: Mask) -> Mask
     """Features to solve for: not 0, in the working set, or with `v` near `kappa`, shape (d,)."""
     wanted = (x != 0) | working_set
     close = v > NEAR * kappa
-    limit = max(FIRST, 2 * int(np.count_nonzero(wanted)))
+    limit = max(LEAST_VIOLATORS, 2 * int(np.count_nonzero(wanted)))
     if int((close & ~wanted).sum()) > limit:
         ratio = np.where(wanted | (kappa == 0), 0.0, v / np.where(kappa > 0, kappa, 1.0))
         close = close & (ratio >= np.partition(ratio, -limit)[-limit])
@@ -182,7 +186,7 @@ def next_features(
     """The features a solver gets next, shape (d,): the wanted, or all where fewer cannot pay."""
     problem, v = point.problem, np.abs(point.At_theta + point.problem.linear)
     wanted = wanted_features(point.x, v, penalty.kappa, working_set)
-    if int(wanted.sum()) > FEWER * problem.d or at_once(problem, inner, wanted):
+    if int(wanted.sum()) > FEWER * problem.d or takes_all_features(problem, inner, wanted):
         wanted[:] = True
     return wanted
 
@@ -190,13 +194,14 @@ def next_features(
 def predicted_pieces(point: Point, kept: Mask) -> NDArray[np.int8]:
     """The flat piece on which each term is predicted to stay, -1 for those to work on, shape (n,).
 
-    These are the `kept`, those on a curved piece, and the nearest to one: `BESIDE` times as many.
+    These are the `kept`, those on a curved piece, and the nearest to one: `NEARBY_SHARE` times as
+    many.
     From one value of lambda to the next few terms change their piece, more where more are curved.
     """
     problem, losses = point.problem, point.problem.losses
-    codes = flat(losses.piece_within(point.margins, point.margins))
+    codes = without_parabolas(losses.piece_within(point.margins, point.margins))
     apart = np.flatnonzero(codes >= 0)
-    more = max(FIRST, int(BESIDE * (problem.n - len(apart))))
+    more = max(LEAST_VIOLATORS, int(NEARBY_SHARE * (problem.n - len(apart))))
     if more >= len(apart):
         return np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
     ratio = losses.kink_distance(point.margins)[apart]
@@ -206,13 +211,13 @@ def predicted_pieces(point: Point, kept: Mask) -> NDArray[np.int8]:
     return codes
 
 
-def pays(point: Point) -> bool:
+def proof_pays(point: Point) -> bool:
     """Whether `point` proves so much about the terms that a prediction gets smaller by it.
 
     Features are predicted anyway. An estimate by the midpoint ball, without a pass.
     """
     problem = point.problem
-    if point.relative_gap > HOPE:
+    if point.relative_gap > LOOSEST_GAP:
         return False
     radius = point.reach
     room = problem.losses.kink_distance(point.margins) > radius * problem.norms
@@ -237,21 +242,13 @@ def sides_of(components: Sequence[Bound]) -> str:
     return "both" if {dual_ball, joint, synergy} & {*components} else "samples"
 
 
-def eager(subproblem: IndexedSubproblem, inner: SubproblemSolver) -> bool:
-    """Whether all that is proven is used, whatever it costs.
-
-    So before a solver that is not built in, which takes longer than any proof, and on little data.
-    """
-    return not inner.traits.reaches_target or subproblem.size <= SMALL
-
-
 def left_after(point: Point, gap: float, sides: str) -> tuple[Mask, Mask]:
     """The terms and the features that a proof should leave at `gap`, shapes (n,) and (d,).
 
     A ball of gap G has a radius of about ``sqrt(G)`` and decides the terms whose margin is farther
-    than that times ``||a_i||`` from a kink, and the features whose pull is farther than that times
-    ``||A_j||`` from leaving 0. Nothing here is proven. `sides` says what is asked: "features",
-    "samples" or "both".
+    than that times ``||a_i||`` from a kink, and the features whose ``|A_j' theta + q_j|`` is
+    farther than that times ``||A_j||`` below ``kappa_j``. Nothing here is proven. `sides` says what
+    is asked: "features", "samples" or "both".
     """
     problem, (rows, columns) = point.problem, deciding_gaps(point)
     every = np.ones(problem.n, dtype=bool), np.ones(problem.d, dtype=bool)
@@ -315,9 +312,9 @@ WORTH, EAGER = 0.7, 0.95
 second before a solver that is not built in, on little data, and at most."""
 QUICKLY = 0.05
 """The same from a warm start, where the solver takes a handful of passes in all."""
-LITTLE = 0.05
+NEGLIGIBLE = 0.05
 """A problem of at most this share of the work of a pass is reduced no further for such a solver."""
-PROOF, CUT = 1.0, 0.5
+PROOF_COST, REDUCTION_COST = 1.0, 0.5
 """What a proof on one side with its reduction, and the reduction alone, take of a solver that takes
 many: so many iterations on the same data, and those of `SMALL` data on top."""
 
@@ -339,7 +336,8 @@ class ScreeningCostModel:
     Attributes
     ----------
     eager : bool
-        Whether all that is proven is used, whatever it costs.
+        Whether all that is proven is used, whatever it costs: before a solver that is not built in,
+        which takes longer than any proof, and on little data.
     quick : bool
         Whether the solver takes a handful of passes in all; see `begin`.
     rate : float or None
@@ -352,7 +350,7 @@ class ScreeningCostModel:
     ) -> None:
         self.everything = subproblem.size
         self.components, self.sides = len(components), sides_of(components)
-        self.eager = eager(subproblem, inner)
+        self.eager = not inner.traits.reaches_target or subproblem.size <= SMALL
         self.curved = curved(subproblem.problem)
         self.few_iterations = inner.traits.few_iterations
         self.quick = False
@@ -386,8 +384,8 @@ class ScreeningCostModel:
             self.rate = rate if whole or self.rate is None else max(rate, self.rate)
         result.info["rate"] = self.rate
 
-    def share(
-        self, subproblem: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF
+    def remaining_share(
+        self, subproblem: IndexedSubproblem, gap: float, aim: float, cost: float = PROOF_COST
     ) -> float:
         """What may be left of a pass for iterations worth `cost` to be saved on the way to `aim`.
 
@@ -399,28 +397,32 @@ class ScreeningCostModel:
         cost *= 1.0 + SMALL / subproblem.size
         return min(1.0 - cost / left, EAGER) if left > 0.0 else -1.0
 
-    def little(self, subproblem: IndexedSubproblem) -> bool:
+    def is_negligible(self, subproblem: IndexedSubproblem) -> bool:
         """Whether what is left costs nothing beside the passes of the certificate."""
         if not (subproblem.problem.n and subproblem.problem.d):
             return True
-        return (self.few_iterations or self.eager) and subproblem.size <= LITTLE * self.everything
+        return (
+            self.few_iterations or self.eager
+        ) and subproblem.size <= NEGLIGIBLE * self.everything
 
     def most_promising(
         self, subproblem: IndexedSubproblem, point: Point, components: Sequence[Bound], aim: float
     ) -> Bound | None:
         """The one that should leave least; None where none should leave little enough."""
-        share, left, good = self.share(subproblem, point.gap, aim), {}, []
+        share, left, good = self.remaining_share(subproblem, point.gap, aim), {}, []
         for component in components:
             left[component] = 0.0
             if component in ONE_SIDED:
                 rows, columns = left_after(point, point.gap, sides_of([component]))
                 left[component] = subproblem.size_of(rows, columns)
-                if not self.fits(subproblem, left[component], int(columns.sum()), share):
+                if not self.worth_reducing(subproblem, left[component], int(columns.sum()), share):
                     continue
             good.append(component)
         return min(good, key=lambda component: left[component], default=None)
 
-    def fits(self, subproblem: IndexedSubproblem, size: float, features: int, share: float) -> bool:
+    def worth_reducing(
+        self, subproblem: IndexedSubproblem, size: float, features: int, share: float
+    ) -> bool:
         """Whether so much is left of the work of a pass, or so few features, at most.
 
         To a solver of many iterations features that end at 0 but are near to leaving it cost
@@ -429,15 +431,19 @@ class ScreeningCostModel:
         few = not (self.few_iterations or self.eager) and features <= share * subproblem.problem.d
         return few or size <= share * subproblem.size
 
-    def pause(self, subproblem: IndexedSubproblem, point: Point, aim: float) -> float:
+    def next_proof_gap(self, subproblem: IndexedSubproblem, point: Point, aim: float) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
-        if self.quick or self.little(subproblem):
+        if self.quick or self.is_negligible(subproblem):
             return 0.0
         if self.eager:
             return gap_that_pays(subproblem, point, lambda gap: np.inf, aim, self.sides)
-        cost = PROOF * self.components
+        cost = PROOF_COST * self.components
         return gap_that_pays(
-            subproblem, point, lambda gap: self.share(subproblem, gap, aim, cost), aim, self.sides
+            subproblem,
+            point,
+            lambda gap: self.remaining_share(subproblem, gap, aim, cost),
+            aim,
+            self.sides,
         )
 
     def worth_starting(
@@ -449,8 +455,8 @@ class ScreeningCostModel:
         if point.gap <= aim or not curved(subproblem.problem):
             return point.gap > aim
         left = size_after(subproblem, point, point.gap, self.sides)
-        cost = PROOF * self.components
-        share = QUICKLY if self.quick else self.share(subproblem, point.gap, aim, cost)
+        cost = PROOF_COST * self.components
+        share = QUICKLY if self.quick else self.remaining_share(subproblem, point.gap, aim, cost)
         return left <= share * subproblem.size
 
 
@@ -461,9 +467,9 @@ Pair = tuple[Array, Array]
 
 MAX_ROUNDS = 40
 """Rounds of a call at most; the last two leave no feature out on trust."""
-AGAIN = 0.7
+SMALLER = 0.7
 """Proofs go on from what they have left when this is at most that share of what it was."""
-FIRST_SHARE, SMALLEST_SHARE, LESS = 0.25, 1e-5, 0.2
+FIRST_SHARE, SMALLEST_SHARE, STRICTER = 0.25, 1e-5, 0.2
 """Share of the tolerance that a solver is asked for; when to give up on asking for less of it; by
 which factor the share falls where the certificate wants more than the solver's gap said."""
 
@@ -532,7 +538,7 @@ class RowsAndColumns(
     def prove(self) -> None:
         """Add what the bounds prove from the point, about the problem in hand."""
 
-    def ask(self, bound: Bound, point: Point) -> None:
+    def prove_with(self, bound: Bound, point: Point) -> None:
         """Add what one bound proves from `point`."""
         held = self.subproblem
         verdict = judge(held.problem, bound(held.problem, point))
@@ -556,7 +562,7 @@ class RowsAndColumns(
         return self.point.gap if self.best is None else self.best.gap
 
     @property
-    def onward(self) -> Iterate:
+    def incumbent(self) -> Iterate:
         """The point to go on from: the best, or without a quadratic term a later, lower one.
 
         There a single violator makes the gap of a good point larger than that of the start.
@@ -569,9 +575,9 @@ class RowsAndColumns(
 
     def aim(self) -> float:
         """The absolute gap to end with."""
-        return self.factor * self.tol * max(abs(self.onward.primal), 1e-300)
+        return self.factor * self.tol * max(abs(self.incumbent.primal), 1e-300)
 
-    def called(
+    def call_solver(
         self, problem: Problem, start: Start | None, target: float
     ) -> SubproblemResult | None:
         """The inner solver's result; in closed form where nothing is left."""
@@ -601,7 +607,7 @@ class RowsAndColumns(
         self._proof = (answer.point, answer.proof)
         return answer.point
 
-    def finish(self, point: Point, last: bool) -> None:
+    def accept_point(self, point: Point, last: bool) -> None:
         """Take over a better point; stop when the full problem is certified or nothing helps."""
         before = self.least_gap
         if self.best is None or point.gap < self.best.gap or not (self.rounds or self.started):
@@ -612,7 +618,7 @@ class RowsAndColumns(
         if last:
             if self.factor < SMALLEST_SHARE and point.gap > 0.5 * before:
                 self.finished = True
-            self.factor *= LESS
+            self.factor *= STRICTER
 
 
 class ProvenRowsAndColumns(RowsAndColumns[Point]):
@@ -634,7 +640,7 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
             before = self.subproblem.size
             components = [*self.components]
             while components:
-                if self.cost.little(self.subproblem) or self.screening.exhausted:
+                if self.cost.is_negligible(self.subproblem) or self.screening.exhausted:
                     return
                 component = self.cost.most_promising(
                     self.subproblem, self.point, components, self.aim()
@@ -642,19 +648,19 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
                 if component is None:
                     break
                 components.remove(component)
-                self.ask(component, self.point)
-                self.narrow()
-            if self.subproblem.size > AGAIN * before:
+                self.prove_with(component, self.point)
+                self.reduce_further()
+            if self.subproblem.size > SMALLER * before:
                 return
 
-    def narrow(self) -> None:
+    def reduce_further(self) -> None:
         """Reduce the problem in hand, and the point, by what is proven, where it is worth it."""
         held = self.subproblem
-        codes = flat(self.screening.codes[held.terms])
+        codes = without_parabolas(self.screening.codes[held.terms])
         selection = Selection(codes, self.screening.dropped[held.features])
         rows, columns = selection.kept, selection.features(held.problem)
-        share = self.cost.share(held, self.point.gap, self.aim(), CUT)
-        if not self.cost.fits(held, held.size_of(rows, columns), len(columns), share):
+        share = self.cost.remaining_share(held, self.point.gap, self.aim(), REDUCTION_COST)
+        if not self.cost.worth_reducing(held, held.size_of(rows, columns), len(columns), share):
             return
         self.subproblem = held.within(selection)
         if isinstance(self.result.state, Momentum):
@@ -662,11 +668,11 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
         pair = self.point.x[columns], self.point.theta[rows]
         self.point = reference_point(self.subproblem.problem, *pair)
 
-    def pause(self) -> float:
+    def next_proof_gap(self) -> float:
         """The gap at which to prove again; 0 where that would not pay."""
         if not self.bounds or self.screening.exhausted:
             return 0.0
-        return self.cost.pause(self.subproblem, self.point, self.aim())
+        return self.cost.next_proof_gap(self.subproblem, self.point, self.aim())
 
     def select(self) -> Selection:
         """What the last point proves, added to what is known; a start has been asked before."""
@@ -685,17 +691,17 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
     ) -> SubproblemResult | None:
         """The solver's answer to the gap at which another proof should pay, else to the last."""
         aim = self.aim()
-        self.target = max(self.pause(), aim)
+        self.target = max(self.next_proof_gap(), aim)
         self.last = not self.target > aim
         start = Start(self.point.x, self.point.theta, state=self.result.state)
-        return self.called(reduced.problem, start, self.target)
+        return self.call_solver(reduced.problem, start, self.target)
 
     def evaluate(self, lifted: Pair, selection: Selection) -> Point:
         """On the problem in hand, for proofs to go on from; on everything if it may be the last."""
         held, problem = self.subproblem.problem, self.problem
         whole = held is problem
         if whole:
-            pair = self.lifted(self.result, flat(self.screening.codes))
+            pair = self.lifted(self.result, without_parabolas(self.screening.codes))
             found = self.point_of(Answer.of(problem, *pair, np.zeros(0), self.tol))
         else:
             found = reference_point(held, *lifted)
@@ -703,7 +709,7 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
         self.point = found
         self.last = self.last or found.gap <= 1.1 * self.aim()
         if self.last and not whole:
-            pair = self.lifted(self.result, flat(self.screening.codes))
+            pair = self.lifted(self.result, without_parabolas(self.screening.codes))
             return self.point_of(Answer.of(problem, *pair, np.zeros(0), self.tol))
         return found
 
@@ -712,7 +718,7 @@ class ProvenRowsAndColumns(RowsAndColumns[Point]):
         if point is None:
             self.finished = True
         elif point.problem is self.problem:
-            self.finish(point, self.last)
+            self.accept_point(point, self.last)
         return 0
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
@@ -739,24 +745,24 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         """Whether a start proves enough: what it proves of terms is among the predicted."""
         if not (self.bounds and np.isfinite(point.gap)):
             return False
-        return self.started and not self.cost.patient and pays(point)
+        return self.started and not self.cost.patient and proof_pays(point)
 
     def prove(self) -> None:
         """Add what the bounds prove from the start."""
         point = self.point
         if self.bounds and isinstance(point, Point) and not self.screening.exhausted:
             for bound in self.bounds:
-                self.ask(bound, point)
+                self.prove_with(bound, point)
 
     def select(self) -> Selection:
         """The features that are 0 and far from leaving it, and the terms far from a kink."""
-        problem, point, known = self.problem, self.onward, self.screening
+        problem, point, known = self.problem, self.incumbent, self.screening
         wanted = next_features(point, self.penalty, self.working_set, self.inner)
         if len(self.rounds) >= MAX_ROUNDS - 2:
             wanted[:] = True
         self.wanted, self.working_set = wanted, wanted & ~known.dropped
         chosen = Prediction(Selection(self.pieces(point), ~wanted)).beside(known)
-        codes = flat(chosen.codes)
+        codes = without_parabolas(chosen.codes)
         if int((codes >= 0).sum()) < (1.0 - FEWER) * problem.n:
             codes = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
         chosen = Selection(codes, chosen.dropped)
@@ -783,14 +789,14 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         self, reduced: IndexedSubproblem, selection: Selection
     ) -> SubproblemResult | None:
         """The solver's answer to the last gap, or from 0 to a rough one."""
-        point = self.onward
+        point = self.incumbent
         if isinstance(point, ZeroIterate):
-            return self.called(
+            return self.call_solver(
                 reduced.problem, None,
-                first_goal(reduced, self.problem.d, self.aim(), point.gap),
+                first_target(reduced, self.problem.d, self.aim(), point.gap),
             )
         start = Start(point.x[reduced.features], point.theta[reduced.terms])
-        return self.called(reduced.problem, start, self.aim())
+        return self.call_solver(reduced.problem, start, self.aim())
 
     def evaluate(self, lifted: Pair, selection: Selection) -> Answer:
         """The pair with its certificate; as a point only once one is needed."""
@@ -811,7 +817,7 @@ class PredictedRowsAndColumns(RowsAndColumns[Answer]):
         off = Prediction(selection).refuted(self.problem, here.margins, self.screening)
         refuted = int((violation[out] > self.penalty.kappa[out]).sum()) + int(off.sum())
         self.point = here
-        self.finish(here, refuted == 0)
+        self.accept_point(here, refuted == 0)
         return refuted
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:

@@ -52,7 +52,7 @@ class Estimate(NamedTuple):
     relative_gap: float
 
 
-class Judged(Protocol):
+class HasGap(Protocol):
     """Whatever a round is judged by: a point, a certificate, an estimate."""
 
     @property
@@ -121,7 +121,7 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         """Record the round, and decide whether another one may help."""
 
     def record(
-        self, kept: int, point: Judged | None, counts: tuple[int, int, int], times: Times,
+        self, kept: int, point: HasGap | None, counts: tuple[int, int, int], times: Times,
         features: int | None = None,
     ) -> None:
         """Keep the record of a round and hand it on.
@@ -215,7 +215,7 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
             self._proof = (point, certify(self.problem, *pair, tol=self.tol))
         return self._proof[1]
 
-    def origin(self) -> Answer | None:
+    def zero_answer(self) -> Answer | None:
         """``x = 0``, certified, for a call that ends before its first point.
 
         None where it violates constraints, or nothing is known of it.
@@ -234,7 +234,7 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         if answer is None and self.best is not None and self.answered:
             answer = Answer.known(self.best, self.certified(self.best))
         if answer is None and self.limits.reached:
-            answer = self.origin()
+            answer = self.zero_answer()
         if answer is None:
             word = self.limits.reached or self.result.status
             failed = Solution.failed(self.problem, word, self.screening, rounds)

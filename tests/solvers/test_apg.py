@@ -70,7 +70,7 @@ def test_a_run_goes_on_where_another_has_stopped(form: str, lasso) -> None:
     whole = run(f, np.zeros(25), lambda x, k: gap(x) <= 1e-8 * F(x))
     first = run(f, np.zeros(25), lambda x, k: gap(x) <= 1e-3 * F(x))
     assert 0 < first.iterations < whole.iterations
-    second = run(f, first.x, lambda x, k: gap(x) <= 1e-8 * F(x), onward=first.momentum)
+    second = run(f, first.x, lambda x, k: gap(x) <= 1e-8 * F(x), momentum=first.momentum)
     assert first.iterations + second.iterations == whole.iterations
     np.testing.assert_array_equal(second.x, whole.x)
 

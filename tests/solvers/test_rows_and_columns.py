@@ -33,19 +33,19 @@ from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolve
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.prox_newton import ProxNewton
 from cvxscreen.solvers.rows_and_columns import (
-    ALONE,
-    BESIDE,
     EAGER,
-    LITTLE,
-    SOME,
+    LARGE_SHARE,
+    MANY_FEATURES,
+    NEARBY_SHARE,
+    NEGLIGIBLE,
     WORTH,
     IndexedSubproblem,
     ScreeningCostModel,
     ZeroIterate,
-    at_once,
     beginning,
-    first_goal,
+    first_target,
     predicted_pieces,
+    takes_all_features,
 )
 from cvxscreen.solvers.solution import warm_start
 from cvxscreen.solvers.stochastic import Sdca, Spdc
@@ -193,19 +193,23 @@ def test_what_may_be_left() -> None:
     subproblem.__dict__["size"] = 1e6 * rows_and_columns.SMALL
     cost_model = ScreeningCostModel(subproblem, Sdca(), (dual_ball, primal_ball))
     assert not cost_model.eager
-    assert cost_model.share(subproblem, 1.0, 1e-3) == WORTH  # nothing is known
+    assert cost_model.remaining_share(subproblem, 1.0, 1e-3) == WORTH  # nothing is known
     cost_model.rate = 100.0
-    assert cost_model.share(subproblem, 1.0, 1e-3) == EAGER
+    assert cost_model.remaining_share(subproblem, 1.0, 1e-3) == EAGER
     cost_model.rate = 1.0
-    assert cost_model.share(subproblem, 1.0, 1e-3, 1.0) == pytest.approx(2.0 / 3.0, rel=1e-5)
-    assert cost_model.share(subproblem, 1.0, 1e-3, 4.0) < 0.0
-    assert cost_model.share(subproblem, 1e-3, 1e-3) < 0.0
+    assert cost_model.remaining_share(subproblem, 1.0, 1e-3, 1.0) == pytest.approx(
+        2.0 / 3.0, rel=1e-5
+    )
+    assert cost_model.remaining_share(subproblem, 1.0, 1e-3, 4.0) < 0.0
+    assert cost_model.remaining_share(subproblem, 1e-3, 1e-3) < 0.0
     little = IndexedSubproblem.whole(problem)
     cost_model.rate = 10.0
-    assert cost_model.share(little, 1.0, 1e-3) < cost_model.share(
+    assert cost_model.remaining_share(little, 1.0, 1e-3) < cost_model.remaining_share(
         subproblem, 1.0, 1e-3
     )  # calls cost, too
-    assert ScreeningCostModel(little, Sdca(), ()).share(little, 1.0, 1e-3) == EAGER  # little data
+    assert (
+        ScreeningCostModel(little, Sdca(), ()).remaining_share(little, 1.0, 1e-3) == EAGER
+    )  # little data
 
 
 def test_what_an_iteration_does_is_learnt() -> None:
@@ -260,16 +264,16 @@ def test_what_is_little_depends_on_the_solver(monkeypatch: pytest.MonkeyPatch) -
     rest = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
     nothing = IndexedSubproblem.whole(make("smoothed_hinge", "dense", 2, n=5, d=4))
     nothing = nothing.within(Selection(np.zeros(5, dtype=np.int8)))
-    assert rest.size < LITTLE * whole.size
+    assert rest.size < NEGLIGIBLE * whole.size
     parts = (dual_ball, primal_ball)
     slow, quick = (
         ScreeningCostModel(whole, Sdca(), parts),
         ScreeningCostModel(whole, ProxNewton(), parts),
     )
-    assert not slow.little(rest)
-    assert quick.little(rest)
-    assert slow.little(nothing)
-    assert not quick.little(whole)
+    assert not slow.is_negligible(rest)
+    assert quick.is_negligible(rest)
+    assert slow.is_negligible(nothing)
+    assert not quick.is_negligible(whole)
 
 
 def test_few_features_are_worth_a_cut_of_their_own() -> None:
@@ -278,9 +282,13 @@ def test_few_features_are_worth_a_cut_of_their_own() -> None:
     subproblem.__dict__["size"] = 1e6 * rows_and_columns.SMALL
     for inner, few in ((Sdca(), True), (ProxNewton(), False)):
         cost_model = ScreeningCostModel(subproblem, inner, (dual_ball, primal_ball))
-        assert cost_model.fits(subproblem, 0.99 * subproblem.size, 3, 0.5) == few
-        assert not cost_model.fits(subproblem, 0.99 * subproblem.size, subproblem.problem.d, 0.5)
-        assert cost_model.fits(subproblem, 0.4 * subproblem.size, subproblem.problem.d, 0.5)
+        assert cost_model.worth_reducing(subproblem, 0.99 * subproblem.size, 3, 0.5) == few
+        assert not cost_model.worth_reducing(
+            subproblem, 0.99 * subproblem.size, subproblem.problem.d, 0.5
+        )
+        assert cost_model.worth_reducing(
+            subproblem, 0.4 * subproblem.size, subproblem.problem.d, 0.5
+        )
 
 
 # -- Under an L1 term: where a call begins, and which answers are taken as they are.
@@ -349,18 +357,24 @@ def test_slopes_that_are_feasible_are_taken_as_they_are() -> None:
     assert found.point().gap == pytest.approx(found.certificate.gap, rel=1e-3)
 
 
-@pytest.mark.parametrize(("wanted", "features", "all_of_them"), [
-    (ALONE, 100 * ALONE, False), (ALONE + 1, 100 * ALONE, True), (5, 50, False), (6, 50, True),
-])
+@pytest.mark.parametrize(
+    ("wanted", "features", "all_of_them"),
+    [
+        (MANY_FEATURES, 100 * MANY_FEATURES, False),
+        (MANY_FEATURES + 1, 100 * MANY_FEATURES, True),
+        (5, 50, False),
+        (6, 50, True),
+    ],
+)
 def test_how_many_wanted_features_make_all(wanted: int, features: int, all_of_them: bool) -> None:
-    assert SOME == 0.1
+    assert LARGE_SHARE == 0.1
     X = sp.random(20, features, 0.01, format="csr", random_state=np.random.default_rng(0))
     y = np.where(np.arange(20) % 2, 1.0, -1.0)
     problem = cs.sparse_svm(X, y, 1.0, loss="squared_hinge", l2=0)
     assert isinstance(problem, Problem)
     mask = np.arange(features) < wanted
-    assert at_once(problem, ProxNewton(), mask) == all_of_them
-    assert not at_once(problem, ProxNewton(moving=False), mask)
+    assert takes_all_features(problem, ProxNewton(), mask) == all_of_them
+    assert not takes_all_features(problem, ProxNewton(moving=False), mask)
 
 
 # -- Under an L1 term: terms predicted to stay on their piece, and what a reduction leaves going.
@@ -370,7 +384,7 @@ def test_how_many_wanted_features_make_all(wanted: int, features: int, all_of_th
 def any_size_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Little data are treated as large ones are."""
     monkeypatch.setattr(rows_and_columns, "SMALL", 0)
-    monkeypatch.setattr(rows_and_columns, "FIRST", 5)
+    monkeypatch.setattr(rows_and_columns, "LEAST_VIOLATORS", 5)
 
 
 def noisy(n: int = 600, d: int = 40) -> cs.Problem:
@@ -396,7 +410,7 @@ def test_terms_that_bend_or_are_near_to_it_are_worked_on() -> None:
     assert (codes[out] == actual[out]).all()
     ratio = problem.losses.kink_distance(point.margins) / problem.norms
     near = ~out & ~bends
-    assert near.sum() == int(BESIDE * bends.sum()) + 1
+    assert near.sum() == int(NEARBY_SHARE * bends.sum()) + 1
     assert ratio[near].max() < ratio[out].min()
     kept = np.arange(problem.n) % 2 == 0
     assert ((predicted_pieces(point, kept) < 0) == (kept | ~out)).all()
@@ -522,8 +536,8 @@ def test_the_first_goal_from_zero(kept: int, goal: float) -> None:
     X = np.random.default_rng(0).standard_normal((4, 800))
     whole = IndexedSubproblem.whole(cs.sparse_svm(X, [1.0, -1.0, 1.0, -1.0], 0.1))  # type: ignore[arg-type]
     some = whole.within(Selection(np.full(4, -1, dtype=np.int8), np.arange(800) >= kept))
-    assert first_goal(some, 800, 1e-6, 1.0) == goal
-    assert first_goal(some, 800, 2.0, 1.0) == 2.0
+    assert first_target(some, 800, 1e-6, 1.0) == goal
+    assert first_target(some, 800, 2.0, 1.0) == 2.0
 
 
 def test_the_work_of_a_pass() -> None:
