@@ -21,10 +21,11 @@ absolute value a coordinate. Eliminating everything but x and y leaves the norma
 of the size of x: ``n d^2`` operations a step, made block by block at the speed of a matrix product,
 and four passes over the data.
 
-It ends at a vertex, or on the face that holds the optimum (`_Face`): which slopes are inside their
-intervals is read off, the linear equations of the optimum are solved with the others held at their
-ends, and what violates a sign is exchanged. The pair that comes out is exact up to rounding; it is
-taken where its gap is smaller. From a start that is already on the right face nothing else is done.
+It ends at a vertex, or on the face that holds the optimum (`optimum_on_face`): which slopes are
+inside their intervals is read off, the linear equations of the optimum are solved with the others
+held at their ends, and what violates a sign is exchanged. The pair that comes out is exact up to
+rounding; it is taken where its gap is smaller. From a start that is already on the right face
+nothing else is done.
 """
 
 from __future__ import annotations
@@ -212,19 +213,19 @@ class InteriorPoint(SubproblemSolver):
             # shrink to nothing (constraints that hold with equality there), from the middle where
             # constraints begin far from holding and get multipliers that are far too small.
             path = run.path(None)
-            if path.press() or start is not None:
-                run.leave_path()
+            if path.raise_multipliers() or start is not None:
+                run.reset_path()
                 status = self._along(run, path)
         return status
 
-    def _along(self, run: Attempt, path: CentralPath) -> str:
+    def _along(self, run: Attempt, path: PrimalDualPath) -> str:
         """The same for one path from where it is entered."""
         if path.endless:
             return "unbounded"
         while run.steps < self.max_steps and not self.limits.spent(1):
             length = path.advance()
             run.steps += 1
-            run.look(path)
+            run.examine(path)
             if run.reached:
                 return "optimal"
             if path.far or not length > SHORT or run.idle > IDLE:
@@ -233,7 +234,7 @@ class InteriorPoint(SubproblemSolver):
                     return proven
             if not length > SHORT or run.idle > IDLE:
                 break
-        run.last_look(path)
+        run.examine_last(path)
         return "optimal" if run.reached else path.proven() or "inaccurate"
 
 
@@ -402,7 +403,7 @@ class IntervalTerms:
         return out
 
     def quadratic(self) -> Array:
-        """M, dense; None would be a special case for little."""
+        """M as a dense matrix, also where it is 0."""
         return self.problem.quadratic.dense()
 
     @cached_property
@@ -434,8 +435,8 @@ class IntervalTerms:
         kinks = float(np.abs(self.b[: self.n]).mean()) if self.n else 0.0
         return kinks / np.where(sizes > 0, sizes, np.inf)
 
-    def beside_others(self, unit: Array) -> Array:
-        """`unit`, where no loss sees a coordinate that of those it shares a constraint with.
+    def units_of_unseen(self, unit: Array) -> Array:
+        """`unit`, but for coordinates that no loss sees: from those they share a constraint with.
 
         A helper of a norm, ``t_j >= |x_j|``, is about as large as what it bounds.
         """
@@ -591,7 +592,7 @@ def _factor_of(matrix: Array) -> Any:
 # -- the central path --------------------------------------------------------------------------
 
 
-class _Step(NamedTuple):
+class SearchDirection(NamedTuple):
     """A step of everything that moves; `At` is ``A' dtheta``."""
 
     x: Array
@@ -603,7 +604,7 @@ class _Step(NamedTuple):
     At: Array
 
 
-class CentralPath:
+class PrimalDualPath:
     """An iterate, and the step to the next one.
 
     `primal` holds the multipliers below and above of the ends that are there, and the budgets'
@@ -638,14 +639,17 @@ class CentralPath:
         """The budgets' `weights` at their terms, 0 elsewhere."""
         return np.append(weights, 0.0)[self.terms.part] if self.budgets else 0.0
 
-    def wide(self, values: Array, fill: float = 0.0) -> tuple[Array, Array, Array]:
-        """`values`, like `primal`: at the lower ends of all terms, at their upper, of budgets."""
+    def by_end(self, values: Array) -> tuple[Array, Array, Array]:
+        """`values`, stored like `primal`, at the lower and the upper ends of all terms, of budgets.
+
+        0 where a term has no such end.
+        """
         found = []
         first, second = self.ends
         for part, at in ((values[:first], self.lower),
                          (values[first: first + second], self.upper)):
             if not isinstance(at, slice):
-                everywhere = np.full(len(self.terms), fill)
+                everywhere = np.zeros(len(self.terms))
                 everywhere[at] = part
                 part = everywhere
             found.append(part)
@@ -677,7 +681,7 @@ class CentralPath:
         away = np.abs(self.t - f.b)[self.live]
         reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
         self.level = 0.3 * reach * float(np.mean(self.width))
-        self.in_their_units()
+        self.rescale_constraints()
         self.central(self.level)
 
     def _least(self, weight: Array, middle: Array, linear: Array, M: Array | float) -> Array:
@@ -691,7 +695,7 @@ class CentralPath:
         self.regular = REGULAR_STEP * usual
         # A move of a coordinate that changes a usual margin by 1.
         self.unit = np.sqrt(float(weight[: f.n].sum()) / usual) if f.n else np.ones(len(usual))
-        self.unit = f.beside_others(self.unit)
+        self.unit = f.units_of_unseen(self.unit)
         H[np.diag_indices(len(H))] += 1e-8 * usual
         right = f.adjoint(weight * f.b - middle * self.live_is) - linear
         return _System(H, f.E).solve(right, -f.e)[0]
@@ -740,7 +744,7 @@ class CentralPath:
         self.level = BUDGET_LEVEL * reach * usual_width
         self.central(self.level)
 
-    def in_their_units(self) -> None:
+    def rescale_constraints(self) -> None:
         """Widths for constraints on coordinates, which are no margins and need not be as large.
 
         A slack that starts far above what its coordinate can be has to fall faster than the
@@ -790,13 +794,13 @@ class CentralPath:
         self.dual = np.concatenate([low[self.lower], high[self.upper], self.weights])
         self.primal = level / self.dual
         if self.budgets:
-            below, above, _ = self.wide(self.primal)
+            below, above, _ = self.by_end(self.primal)
             over = self._values(below, above)
             self.primal[len(self.primal) - self.budgets:] = np.maximum(
                 np.maximum(-over, level / self.weights), 0.1 * np.abs(over)
             )
 
-    def press(self) -> bool:
+    def raise_multipliers(self) -> bool:
         """Multipliers near their usual size for constraints that do not hold; whether any.
 
         Such a multiplier balances the slopes of all terms together. One of the size of a single
@@ -835,7 +839,7 @@ class CentralPath:
         over, equal = np.zeros(0), f.E @ self.x + f.e if len(f.e) else f.e
         if self.budgets:
             of_x += self.weights @ f.linears
-            below, above, slack = self.wide(self.primal)
+            below, above, slack = self.by_end(self.primal)
             over = self._values(below, above) + slack
         return of_x, short, over, equal
 
@@ -846,7 +850,7 @@ class CentralPath:
         """
         f = self.terms
         ratio = self.primal / self.dual
-        low_ratio, high_ratio, own_ratio = self.wide(ratio)
+        low_ratio, high_ratio, own_ratio = self.by_end(ratio)
         D = self.live_is / np.maximum(f.q + low_ratio + high_ratio, 1e-300)
         H = f.gram(D)
         H += self.M
@@ -866,15 +870,15 @@ class CentralPath:
             return 0.0
         of_x, short, over, equal = self.residuals()
 
-        def towards(products: Array | None) -> _Step:
+        def towards(products: Array | None) -> SearchDirection:
             """The step to these products of primal and dual, straight to 0 without."""
             wanted = np.zeros(len(ratio)) if products is None else products / self.dual
-            low, high, slack = self.wide(wanted)
+            low, high, slack = self.by_end(wanted)
             rho = -short if products is None else high - low - short
             w = f.adjoint(D * rho)
             second = -equal
             if v is not None:
-                below, above, _ = self.wide(self.primal)
+                below, above, _ = self.by_end(self.primal)
                 rest = self._sums(self.lo * (low - below) - self.hi * (high - above) + Dv * rho)
                 second = np.concatenate([second, rest - over - (slack - self.primal[-len(over):])])
             dx, z = system.solve(w - of_x, second)
@@ -893,7 +897,7 @@ class CentralPath:
             At = H @ dx - self.M @ dx - w
             if v is not None:
                 At += weight @ (G - f.linears)
-            return _Step(dx, t, primal, dtheta, y, dual, At)
+            return SearchDirection(dx, t, primal, dtheta, y, dual, At)
 
         # Predictor: straight to products of 0.
         product = float(self.primal @ self.dual)
@@ -937,10 +941,10 @@ class CentralPath:
         self.level = level
         return min(to_dual, to_primal)
 
-    def _lengths(self, step: _Step, share: float) -> tuple[float, float]:
+    def _lengths(self, step: SearchDirection, share: float) -> tuple[float, float]:
         """How far slopes and multipliers may go along `step`, of the way to the boundary."""
-        dual = min(1.0, share * _length(self.dual, step.dual))
-        primal = min(1.0, share * _length(self.primal, step.primal))
+        dual = min(1.0, share * _longest_step(self.dual, step.dual))
+        primal = min(1.0, share * _longest_step(self.primal, step.primal))
         return (dual, primal) if self.linear_program else (min(dual, primal),) * 2
 
     # -- what is known of it ---------------------------------------------------------------------
@@ -951,15 +955,15 @@ class CentralPath:
         usual = 1.0
         if self.live.any():
             usual = max(float(np.median(np.abs(self.t - f.b)[self.live])), 1e-300)
-        low, high, _ = self.wide(self.dual)
-        below, above, _ = self.wide(self.primal)
+        low, high, _ = self.by_end(self.dual)
+        below, above, _ = self.by_end(self.primal)
         with np.errstate(over="ignore"):
             return (self.has_low & (low * usual < below * self.width),
                     self.has_high & (high * usual < above * self.width))
 
     def estimate(self) -> float:
         """About the duality gap: the products, and what the residuals may hide."""
-        below, above, _ = self.wide(self.primal)
+        below, above, _ = self.by_end(self.primal)
         of_x, short, over, equal = self.residuals()
         slope = np.maximum(np.abs(self.theta), self.width) * self.live_is
         size = np.abs(self.x) + float(np.abs(self.x).mean()) if len(self.x) else self.x
@@ -1040,7 +1044,7 @@ class CentralPath:
         return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
 
 
-def _length(value: Array, change: Array) -> float:
+def _longest_step(value: Array, change: Array) -> float:
     """How far the values stay positive, a million at most."""
     smallest = np.maximum(value, 1e-300)
     np.divide(change, smallest, out=smallest)
@@ -1070,9 +1074,9 @@ class Attempt:
         self.steps = 0
         self.on_face = False
         self.inside: Array | None = None
-        self.leave_path()
+        self.reset_path()
 
-    def leave_path(self) -> None:
+    def reset_path(self) -> None:
         """Forget what belongs to one path; the best pair and a point inside are kept."""
         self.idle, self.least, self.most, self.violation = 0, np.inf, 0.0, np.inf
         self.nearest: tuple[Array, Array, Array] | None = None
@@ -1133,14 +1137,14 @@ class Attempt:
             apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())
         return (gap, size) if np.isfinite(gap) and not apart else (np.inf, 0.0)
 
-    def path(self, start: Start | None) -> CentralPath:
+    def path(self, start: Start | None) -> PrimalDualPath:
         """Where the central path is entered."""
         if start is None or not np.isfinite(start.x).all():
-            return CentralPath(self.terms)
+            return PrimalDualPath(self.terms)
         level = None
         if self.best is not None and np.isfinite(self.best.gap):
             level = self.best.gap / max(len(self.terms), 1)
-        path = CentralPath(self.terms, np.array(start.x, dtype=np.float64))
+        path = PrimalDualPath(self.terms, np.array(start.x, dtype=np.float64))
         if level is not None and level < path.level:
             path.central(max(level, 1e-6 * path.level))
             path.At = self.terms.adjoint(path.theta)
@@ -1172,13 +1176,15 @@ class Attempt:
         side = self.terms.problem.side
         if side is None or not self.provable:
             return best.x
-        x = side.moved_inside(best.x, self.away(best.x) if self.inside is None else self.inside)
+        x = side.moved_inside(
+            best.x, self.strictly_feasible_near(best.x) if self.inside is None else self.inside
+        )
         if x is best.x or np.array_equal(x, best.x):
             return best.x
         gap, _ = self.gap_of(x, best.theta, best.y)
         return x if gap <= max(self.target, 2.0 * best.gap) else best.x
 
-    def away(self, x: Array) -> Array:
+    def strictly_feasible_near(self, x: Array) -> Array:
         """A point beside x, by what is tight there; the path may end without one inside.
 
         The least move by which every tight inequality gets room in its own units and the equalities
@@ -1197,10 +1203,10 @@ class Attempt:
         enough = rows[: len(tight)] @ move >= 0.5 * room[: len(tight)]
         return x + move if enough.all() else x
 
-    # -- looks -----------------------------------------------------------------------------------
+    # -- what is asked of every iterate of a path --------------------------------------------------
 
-    def look(self, path: CentralPath) -> None:
-        """Evaluate the iterate where it may do; look for the face where that may be seen."""
+    def examine(self, path: PrimalDualPath) -> None:
+        """Evaluate the iterate where its gap may be small enough; now and then its face as well."""
         estimate = path.estimate()
         self.most = max(self.most, estimate)
         if self.provable and (self.inside is None or estimate > INSIDE_UNTIL * self.most):
@@ -1228,20 +1234,20 @@ class Attempt:
             self.next_look = FACE_AGAIN * estimate
             self.consider_face(path)
 
-    def last_look(self, path: CentralPath) -> None:
-        """Where the path has ended: the iterate itself and its face."""
+    def examine_last(self, path: PrimalDualPath) -> None:
+        """The same at the end of the path, whatever the estimate: the iterate, then its face."""
         self.consider(path.x, self.clipped(path), path.y)
         if self.nearest is not None and not self.reached:
             self.consider(*self.nearest)
         if not self.reached:
             self.consider_face(path)
 
-    def clipped(self, path: CentralPath) -> Array:
+    def clipped(self, path: PrimalDualPath) -> Array:
         """The slopes within their intervals to the last bit."""
         f = self.terms
         return np.clip(path.theta, np.where(path.live, f.lo, 0.0), np.where(path.live, f.hi, 0.0))
 
-    def consider_face(self, path: CentralPath) -> None:
+    def consider_face(self, path: PrimalDualPath) -> None:
         """The optimum on the face that the iterate points at."""
         f = self.terms
         at_low, at_high = path.near_end()
@@ -1250,14 +1256,13 @@ class Attempt:
         inside = path.live & ~at_low & ~at_high
         if self.reached and self.large(inside):
             return
-        self.settle(_Face(f, path.M), path.x, theta, path.y, inside)
+        self.solve_face(path.M, path.x, theta, path.y, inside)
 
     def solve_equations(self) -> None:
         """What there is to do for squares and equalities alone."""
         f = self.terms
-        d, none = f.problem.d, np.zeros(0)
-        face = _Face(f, f.quadratic())
-        self.settle(face, np.zeros(d), none, np.zeros(len(f.e)), np.zeros(0, dtype=bool))
+        x, none = np.zeros(f.problem.d), np.zeros(0)
+        self.solve_face(f.quadratic(), x, none, np.zeros(len(f.e)), np.zeros(0, dtype=bool))
 
     def begin_on_face(self, start: Start) -> bool:
         """Whether the start's face holds the optimum; its best pair is kept in any case."""
@@ -1291,7 +1296,7 @@ class Attempt:
         inside = (theta > f.lo) & (theta < f.hi)
         if not 0 < int((inside & (f.q == 0)).sum()) <= CROWDED * f.problem.d:
             return False
-        self.settle(_Face(f, f.quadratic()), np.array(start.x), theta, y, inside)
+        self.solve_face(f.quadratic(), np.array(start.x), theta, y, inside)
         return self.reached
 
     def go_to_vertex(self, x: Array) -> bool:
@@ -1314,11 +1319,11 @@ class Attempt:
         kinks = int((inside & (self.terms.q == 0)).sum())
         return self.terms.problem.d + kinks > LARGE_FACE
 
-    def settle(self, face: _Face, x: Array, theta: Array, y: Array, inside: Mask) -> None:
+    def solve_face(self, M: Array, x: Array, theta: Array, y: Array, inside: Mask) -> None:
         """Solve the equations of a face; exchange what violates a sign, a few times."""
         f, violations = self.terms, len(self.terms) + 1
         for _ in range(1 if self.large(inside) else EXCHANGES):
-            found = face.optimum(x, theta, y, inside)
+            found = optimum_on_face(f, M, (x, theta, y), inside)
             if found is None:
                 return
             x, theta, y = found
@@ -1338,52 +1343,47 @@ class Attempt:
             inside = (inside & ~leave) | wrong
 
 
-class _Face:
-    """The linear equations of the optimum, given which slopes are inside their intervals."""
+def optimum_on_face(
+    f: IntervalTerms, M: Array, near: tuple[Array, Array, Array], inside: Mask
+) -> tuple[Array, Array, Array] | None:
+    """The solution nearest to ``(x, theta, y)`` of the optimum's equations, slopes `inside` free.
 
-    def __init__(self, terms: IntervalTerms, M: Array) -> None:
-        self.terms, self.M = terms, M
-
-    def optimum(
-        self, x: Array, theta: Array, y: Array, inside: Mask
-    ) -> tuple[Array, Array, Array] | None:
-        """The solution of the equations nearest to ``(x, theta, y)``; None where there is none.
-
-        Terms inside with curvature are eliminated; those without give the equations ``<a_i, x> =
-        b_i``, with their slopes as multipliers. A multiple of the identity makes the system regular
-        where the optimum is not unique or the vertex degenerate, and is refined away.
-        """
-        f, d = self.terms, self.terms.problem.d
-        bent, kinks = np.flatnonzero(inside & (f.q > 0)), np.flatnonzero(inside & (f.q == 0))
-        if len(kinks) > CROWDED * d:
+    None where there is none. Terms inside with curvature are eliminated; those without give the
+    equations ``<a_i, x> = b_i``, with their slopes as multipliers. A multiple of the identity makes
+    the system regular where the optimum is not unique or the vertex degenerate, and is refined
+    away.
+    """
+    (x, theta, y), d = near, f.problem.d
+    bent, kinks = np.flatnonzero(inside & (f.q > 0)), np.flatnonzero(inside & (f.q == 0))
+    if len(kinks) > CROWDED * d:
+        return None
+    H = M
+    if len(bent):
+        weights = np.zeros(len(f))
+        weights[bent] = 1.0 / f.q[bent]
+        H = H + f.gram(weights)
+    B = np.vstack([f.take(kinks), f.E])
+    k = len(kinks)
+    try:
+        system = _FaceSystem(H, B)
+    except (sla.LinAlgError, ValueError):
+        return None
+    for _ in range(2):
+        t = f.forward(x)
+        slopes = theta.copy()
+        slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
+        first = -f.stationarity(x, f.adjoint(slopes), y)
+        second = np.concatenate([f.b[kinks], -f.e]) - B @ x
+        step = system.solve(first, second)
+        if step is None:
             return None
-        H = self.M
-        if len(bent):
-            weights = np.zeros(len(f))
-            weights[bent] = 1.0 / f.q[bent]
-            H = H + f.gram(weights)
-        B = np.vstack([f.take(kinks), f.E])
-        k = len(kinks)
-        try:
-            system = _FaceSystem(H, B)
-        except (sla.LinAlgError, ValueError):
-            return None
-        for _ in range(2):
-            t = f.forward(x)
-            slopes = theta.copy()
-            slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
-            first = -f.stationarity(x, f.adjoint(slopes), y)
-            second = np.concatenate([f.b[kinks], -f.e]) - B @ x
-            step = system.solve(first, second)
-            if step is None:
-                return None
-            x = x + step[0]
-            theta = theta.copy()
-            theta[kinks] += step[1][:k]
-            y = y - step[1][k:]
-        if len(bent):
-            theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
-        return x, theta, y
+        x = x + step[0]
+        theta = theta.copy()
+        theta[kinks] += step[1][:k]
+        y = y - step[1][k:]
+    if len(bent):
+        theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
+    return x, theta, y
 
 
 class _Lu:

@@ -27,9 +27,9 @@ from cvxscreen.solvers.interior_point import (
     LINEAR,
     SHORT,
     Attempt,
-    CentralPath,
     IntervalTerms,
     PrimalDualPair,
+    PrimalDualPath,
     linear_rows,
     takes,
 )
@@ -123,7 +123,7 @@ def _over_all(
     steps = 0
     try:
         with blas_threads(whole.n * whole.d), np.errstate(all="ignore"):
-            path = CentralPath(terms)
+            path = PrimalDualPath(terms)
             while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:
                     break

@@ -470,13 +470,13 @@ def test_a_block_takes_one_thread_and_gives_back_what_it_has_taken() -> None:
 
 def test_interior_points_take_one_thread_where_there_is_enough_to_do(monkeypatch) -> None:
     seen: list[int] = []
-    path = interior_point.CentralPath
+    path = interior_point.PrimalDualPath
 
     def watched(*given: Any) -> Any:
         seen.append(max(blas_threads()))
         return path(*given)
 
-    monkeypatch.setattr(interior_point, "CentralPath", watched)
+    monkeypatch.setattr(interior_point, "PrimalDualPath", watched)
     rng = np.random.default_rng(0)
     with blas_libraries().limit(limits=2, user_api="blas"):
         several = max(blas_threads())

@@ -23,9 +23,9 @@ from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
     Attempt,
-    CentralPath,
     InteriorPoint,
     IntervalTerms,
+    PrimalDualPath,
     fenchel_young,
 )
 
@@ -309,13 +309,13 @@ def test_the_gap_charges_what_is_not_balanced() -> None:
     assert gap >= problem.primal(x)  # the optimum is worth 0
 
 
-def bounded(b: float, lo: float, hi: float, linear: float, m: float = 0.0) -> CentralPath:
+def bounded(b: float, lo: float, hi: float, linear: float, m: float = 0.0) -> PrimalDualPath:
     """One coordinate, one term ``[lo, hi]`` at b; an infinite slope makes it a constraint."""
     problem = Problem(
         Rows(np.ones((1, 1))), Losses([b], [0.0], [0.0], [lo], [hi]),
         Quadratic(np.array([m])), np.array([linear]),
     )
-    return CentralPath(IntervalTerms.of(problem))
+    return PrimalDualPath(IntervalTerms.of(problem))
 
 
 def test_a_point_outside_the_constraints_is_none() -> None:
@@ -352,7 +352,7 @@ def test_slopes_prove_infeasibility_only_where_they_cancel() -> None:
         Losses([-1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.inf, np.inf]),
         Quadratic(np.zeros(1)), np.zeros(1),
     )
-    path = CentralPath(IntervalTerms.of(both))
+    path = PrimalDualPath(IntervalTerms.of(both))
     path.theta = np.ones(2)
     assert path._separates()
 
