@@ -425,7 +425,7 @@ def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) 
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def room_of(i: Any, terms: Any, theta: Any, free: Any) -> Any:
+def room_in_box(i: Any, terms: Any, theta: Any, free: Any) -> Any:
     """How far term i can move the imbalance either way."""
     return min(theta[i] - terms.lo[i], terms.hi[i] - theta[i]) * abs(terms.A[free, i])
 
@@ -439,10 +439,10 @@ def balanced(m: Any, terms: Any, work: Any, free: Any, last: Any) -> Any:
     """
     theta, imbalance = work.theta, work.g[free]
     best, need = last, abs(imbalance)
-    if last < 0 or not room_of(last, terms, theta, free) >= 100.0 * need:
+    if last < 0 or not room_in_box(last, terms, theta, free) >= 100.0 * need:
         best, room = np.int64(-1), 0.0
         for i in range(m):
-            this = room_of(i, terms, theta, free)
+            this = room_in_box(i, terms, theta, free)
             if this > room:
                 best, room = i, this
         if best < 0 or room < need:
@@ -561,7 +561,7 @@ def newton(
 
 
 @compiled(allocates=False)
-def charged(t: Any, error: Any, norms: Any, theta: Any, terms: Any, factor: Any) -> Any:
+def fenchel_young_above(t: Any, error: Any, norms: Any, theta: Any, terms: Any, factor: Any) -> Any:
     """Upper bound of ``sum FY(t, theta)`` for margins within ``error * norms`` of `t`.
 
     A term is convex in t, so it is largest at an end; its rounding is charged where it is not
@@ -597,7 +597,7 @@ def radius(fy: Any, ratio: Any, size: Any, gradient: Any) -> Any:
 
 
 @compiled(allocates=False)
-def choose(
+def fix_terms(
     data: Any, centre: Any, reach: Any, factor: Any, new: Any, codes: Any, kept: Any
 ) -> Any:
     """Fix terms farther than their reach from every kink; the others go to `kept`.
@@ -765,7 +765,7 @@ def scaled(factor: Any, values: Any, out: Any) -> None:
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def expect(before: Any, older: Any, follow: Any, norms: Any, centre: Any) -> Any:
+def extrapolate_margins(before: Any, older: Any, follow: Any, norms: Any, centre: Any) -> Any:
     """Write the expected margins to `centre`; the largest step to them, in norms of the rows."""
     far = 0.0
     for i in range(before.size):
@@ -776,7 +776,7 @@ def expect(before: Any, older: Any, follow: Any, norms: Any, centre: Any) -> Any
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def foresee(
+def predict_margins(
     before: Any, older: Any, norms: Any, centre: Any, state: Any, stride: Any, low: Any
 ) -> Any:
     """Write the margins expected after a step `stride` in log C; how far off they may well be.
@@ -785,7 +785,7 @@ def foresee(
     """
     follow = stride / state.stride
     follow = min(max(state.follow * follow, 0.0), max(FURTHEST * abs(follow), np.exp(stride)))
-    return max(low, state.error, LEAST * expect(before, older, follow, norms, centre))
+    return max(low, state.error, LEAST * extrapolate_margins(before, older, follow, norms, centre))
 
 
 @compiled(fastmath=SUMS, allocates=False)
@@ -800,7 +800,7 @@ def deviation(now: Any, centre: Any, norms: Any) -> Any:
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def learn(
+def update_prediction(
     now: Any, centre: Any, before: Any, older: Any, norms: Any, state: Any, stride: Any,
     worst: Any, off: Any,
 ) -> None:
@@ -873,7 +873,7 @@ def weighted(theta: Any, norms: Any) -> Any:
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def pooled(m: Any, kept: Any, new: Any, pool: Any, count: Any) -> None:
+def append_slopes(m: Any, kept: Any, new: Any, pool: Any, count: Any) -> None:
     """Append the slopes of the `kept` terms to `pool`, of which `count` are in use."""
     for p in range(m):
         pool[count + p] = new[kept[p]]
@@ -935,7 +935,7 @@ def follow_path(
         if guess and state.stride == 0.0:
             break
         if guess:
-            ball = foresee(before, along.older, norms, centre, state, stride, LOW * ball)
+            ball = predict_margins(before, along.older, norms, centre, state, stride, LOW * ball)
             share = 1.0
         else:
             share *= AGAIN if screen == CERTIFIED and stride == 0.0 and n > FEW else 1.0
@@ -943,14 +943,14 @@ def follow_path(
         gap, primal, fy, gradient, m = np.inf, 0.0, np.inf, np.inf, np.int64(n)
         staged = guess and aim < ROUGH and state.steps > 12.0
         at, slopes, old = before, last_theta, state.factor
-        # choose, gather, newton, lift, evaluate on everything, put back: as in the loop of
+        # fix_terms, gather, newton, lifted, evaluate on everything, put back: as in the loop of
         # screening: `refutations` are terms that were fixed on a piece they are not on.
         while rounds < 8 and done == 0.0:
             rounds += 1
             if rounds >= 7 or not fixing:
                 share = np.inf
             reach = share * ball + rounding
-            m = choose(data, centre, reach, factor, new, found.codes[k], along.kept)
+            m = fix_terms(data, centre, reach, factor, new, found.codes[k], along.kept)
             passes += fixed_sum(
                 terms, factor, ratio, found.codes[k], found.codes[k - 1], new, work,
                 n // FEWER if rounds == 1 and k > 0 else 0,
@@ -997,7 +997,7 @@ def follow_path(
         record[PASSES] += passes
         record[GAP], record[DONE] = gap, done
         if guess:
-            learn(now, centre, before, along.older, norms, state, stride, worst, off)
+            update_prediction(now, centre, before, along.older, norms, state, stride, worst, off)
             state.steps = steps
         elif known:  # the share of the ball shrinks while it holds, and grows when refuted
             many = m > max(4 * d, n // 8)
@@ -1016,7 +1016,7 @@ def follow_path(
         state.factor, state.primal, state.terms, state.distance = factor, primal, fy, gradient
         if screen == SAFE:
             size = length(x, none)
-            state.terms = charged(
+            state.terms = fenchel_young_above(
                 before, 1.2e-16 * (d + 8) * size, norms, last_theta, terms, factor
             )
             state.distance = gradient * (1.0 + 1e-14) + 4e-16 * size
@@ -1028,7 +1028,7 @@ def follow_path(
             continue
         scaled(1.0, x, found.X[k])
         found.first[k] = count
-        pooled(m, along.kept, last_theta, found.pool, count)
+        append_slopes(m, along.kept, last_theta, found.pool, count)
         count += m
         if done == 0.0:
             break

@@ -14,7 +14,13 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.screening.reduction import judge
-from cvxscreen.solvers.compiled_path.loops import Data, Terms, charged, choose, radius
+from cvxscreen.solvers.compiled_path.loops import (
+    Data,
+    Terms,
+    fenchel_young_above,
+    fix_terms,
+    radius,
+)
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
 
@@ -83,7 +89,7 @@ def test_charged_terms_are_above_the_exact_ones(loss: str, error: float, rng) ->
     theta[::3] = f.slope(t)[::3]
     norms = rng.random(n)
     terms = Terms(np.zeros((1, n)), f.b, f.e, f.q, inverse, f.lo, f.hi)
-    total = charged(t, error, norms, theta, terms, 1.0)
+    total = fenchel_young_above(t, error, norms, theta, terms, 1.0)
     for sign in (-1.0, 1.0):
         exact = Fraction(0)
         for i in range(n):
@@ -108,7 +114,7 @@ def test_choose_rounds_outward() -> None:
     def code(t: float, slop: float = 0.0) -> int:
         terms = Terms(one.reshape(1, 1), one, 0 * one, 0 * one, one, -one, 0 * one)
         data = Data(terms, one, slop * one, knots, -1, 0.0)
-        choose(data, np.array([t]), 0.25, 1.0, np.empty(1), codes, kept)
+        fix_terms(data, np.array([t]), 0.25, 1.0, np.empty(1), codes, kept)
         return int(codes[0])
 
     assert code(0.75) == code(1.25) == code(1.0) == 3
@@ -132,7 +138,7 @@ def test_choose_decides_every_term_as_the_rule_does(loss: str, rng) -> None:
         ball = Ball(problem, "given", x, problem.design.forward(x), reach, 1.0)
         codes, kept = np.empty(problem.n, np.int8), np.empty(problem.n, np.int64)
         new = np.empty(problem.n)
-        m = choose(data, ball.margins, reach, 1.0, new, codes, kept)
+        m = fix_terms(data, ball.margins, reach, 1.0, new, codes, kept)
         wanted = np.array([own.get(int(code), 3) for code in judge(problem, ball).codes])
         low, high = ball.intervals()
         knots = np.array(problem.losses.knots)

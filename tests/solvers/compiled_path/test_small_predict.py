@@ -16,8 +16,8 @@ from cvxscreen.solvers.compiled_path.loops import (
     Workspace,
     band,
     fixed_sum,
-    foresee,
-    learn,
+    predict_margins,
+    update_prediction,
 )
 from cvxscreen.solvers.compiled_path.segments import CompiledPath
 
@@ -36,24 +36,24 @@ def test_steps_that_grow_alike_are_carried_on(rng) -> None:
     norms, centre = np.ones(n), np.empty(n)
     t = [start + slope * ratio**k for k in range(4)]
     older = t[0].copy()
-    learn(t[2], t[1], t[1], older, norms, state, np.log(ratio), 0.0, 0.0)
+    update_prediction(t[2], t[1], t[1], older, norms, state, np.log(ratio), 0.0, 0.0)
     np.testing.assert_array_equal(older, t[1])
     assert state.follow == pytest.approx(ratio)
     assert state.error == pytest.approx(np.abs(t[2] - t[1]).max())
-    reach = foresee(t[2], older, norms, centre, state, np.log(ratio), 0.0)
+    reach = predict_margins(t[2], older, norms, centre, state, np.log(ratio), 0.0)
     np.testing.assert_allclose(centre, t[3], rtol=1e-12)
     assert reach >= state.error
     across = np.zeros(n)
     across[:2] = -slope[1], slope[0]  # at right angles to the step before
     older = t[1] - np.where(np.arange(n) < 2, slope, 0.0)
-    learn(t[1] + across, t[1], t[1], older, norms, state, np.log(ratio), 0.0, 0.0)
+    update_prediction(t[1] + across, t[1], t[1], older, norms, state, np.log(ratio), 0.0, 0.0)
     assert state.follow == pytest.approx(FOLLOW)
 
 
 def test_two_points_without_a_step_leave_no_nan() -> None:
     """Margins that rest twice, as where a prediction is already the answer, say nothing."""
     state, t, norms = fresh(), np.linspace(-1.0, 1.0, 9), np.ones(9)
-    learn(t, t, t, t.copy(), norms, state, 0.5, 0.0, 0.0)
+    update_prediction(t, t, t, t.copy(), norms, state, 0.5, 0.0, 0.0)
     assert np.isfinite(list(state)).all()
     assert state.follow == FOLLOW
 
