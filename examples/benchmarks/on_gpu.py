@@ -52,7 +52,7 @@ def drawn(library: str, n: int, d: int) -> tuple[Any, np.ndarray]:
         else:
             X[rows] = made.standard_normal(X[rows].shape, dtype=xp.float32)
             noise = made.standard_normal(len(X[rows]), dtype=xp.float32)
-        y[rows] = np.where(device.fetched(X[rows] @ direction + 0.5 * noise) > 0, 1, -1)
+        y[rows] = np.where(device.to_host(X[rows] @ direction + 0.5 * noise) > 0, 1, -1)
     return X, y
 
 
@@ -120,7 +120,7 @@ def main() -> None:
     counts = [int(count) for count in asked.workers.split(",")]
     X, y = drawn(asked.library, asked.rows, asked.columns)
     few = slice(0, min(20_000, asked.rows))
-    held = device.fetched(X[few])
+    held = device.to_host(X[few])
     for small in (cvxscreen.on_device(X[few]), (Blocks((held,)), LocalEngine(1)), held):
         cvxscreen.solve(cvxscreen.svm(small, y[few]))  # what is loaded and compiled once
     rows, seconds = [], {}
@@ -129,7 +129,7 @@ def main() -> None:
             data = cvxscreen.on_device(X, workers=workers)
             rows += measured(f"GPU, {workers} thread(s)", data, y, grid, asked.tol)
     if not asked.only_gpu:
-        held, bounds = device.fetched(X), data[0].bounds
+        held, bounds = device.to_host(X), data[0].bounds
         blocks = Blocks(tuple(held[a:b] for a, b in pairwise(bounds)))
         for workers in counts:
             name = f"memory, {workers} thread(s)"

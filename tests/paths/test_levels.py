@@ -33,7 +33,7 @@ def model(X: Any, y: np.ndarray, **options: Any) -> cs.Problem:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches over few terms, where they would not pay."""
-    monkeypatch.setattr(levels, "LEAST", 1000)
+    monkeypatch.setattr(levels, "LEAST_TERMS", 1000)
 
 
 @pytest.fixture
