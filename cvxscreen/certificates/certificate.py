@@ -30,7 +30,7 @@ M does not hold. For every feasible y
 
 (Fenchel's inequality for each f_i, the gradient inequality for M, mu in the dual cone), so the pair
 ``(G, r)`` says how much better any point at a distance D can be. What r may cost is found in this
-order (`unheld_part`): slopes close to theta that balance it exactly; constraints that bound x, and
+order (`cost_of_free`): slopes close to theta that balance it exactly; constraints that bound x, and
 so D; growth of the losses, which bounds any better y; else the statement is made for points within
 ``D = 1000 max(1, |x|)``, and says so (`Certificate.within`). Terms that are constraints
 (`Losses.hard`) have an infinite value beyond their end: P is what the others are worth, and by how
@@ -276,11 +276,11 @@ def certify(
     distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums
     free = int(quadratic.free.sum())
     if free <= 1:
-        unheld = Unheld(imbalance_cost(problem, theta, t, side.residual, distance, negligible))
+        of_free = FreeCost(imbalance_cost(problem, theta, t, side.residual, distance, negligible))
     else:
         enough = ENOUGH * tol * abs(primal)
-        unheld = unheld_part(problem, x, theta, t, t_error, primal, side, distance, enough)
-    imbalance = unheld.cost
+        of_free = cost_of_free(problem, x, theta, t, t_error, primal, side, distance, enough)
+    imbalance = of_free.cost
 
     coarse = float(fy.sum()) + 0.5 * distance**2 + rest + imbalance
     if f.q.any() and not relative_gap(coarse, primal) <= tol:
@@ -292,15 +292,15 @@ def certify(
         alone = rounding_alone(problem, x, theta, fy, primal - problem.constant)
         # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly only.
         if alone and not problem.linear.any() and problem.imbalance == 0.0:
-            high = above(problem, x, t, t_error)
-            found = verdict(high, primal, tol, side=side, scale=at_zero(problem))
-            return _beside(found, problem, t, Unheld(0.0, residual=unheld.residual))
+            high = objective_above(problem, x, t, t_error)
+            found = verdict(high, primal, tol, side=side, scale=losses_at_zero(problem))
+            return _with_residuals(found, problem, t, FreeCost(0.0, residual=of_free.residual))
         size = cancelled(problem, theta, t, values)
         scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, imbalance, side, scale=scale)
     if free == 0 and not hard_rows(f).any():
         return found
-    return _beside(found, problem, t, unheld)
+    return _with_residuals(found, problem, t, of_free)
 
 
 def refused(
@@ -327,14 +327,16 @@ def verdict(
     return Certificate(gap, relative, primal, primal - gap, violation, tol, not reason, reason)
 
 
-def _beside(found: Certificate, problem: Problem, t: Array, unheld: Unheld) -> Certificate:
+def _with_residuals(
+    found: Certificate, problem: Problem, t: Array, of_free: FreeCost
+) -> Certificate:
     """`found` with what is said beside the gap: residuals, and how far it reaches."""
     f = problem.losses
-    found = replace(found, within=unheld.within, residual=unheld.residual)
-    if not found.ok and np.isfinite(found.gap) and unheld.cost > 0.5 * found.gap:
+    found = replace(found, within=of_free.within, residual=of_free.residual)
+    if not found.ok and np.isfinite(found.gap) and of_free.cost > 0.5 * found.gap:
         reason = (
             "the dual point is not balanced on the unpenalised coordinates: a residual of "
-            f"{unheld.residual:.3g} may cost {unheld.cost:.3g}"
+            f"{of_free.residual:.3g} may cost {of_free.cost:.3g}"
         )
         found = replace(found, reason=reason)
     hard = np.flatnonzero(hard_rows(f))
@@ -582,7 +584,7 @@ def rounding_alone(
     return abs(objective) <= EPS * moved
 
 
-def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
+def objective_above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
     """The objective at `x` at most, its margins being within `t_error` of `t`."""
     f = problem.losses
     reach = t_error + 4.0 * EPS * (np.abs(t) + np.abs(f.b) + f.e)
@@ -591,7 +593,7 @@ def above(problem: Problem, x: Array, t: Array, t_error: Array) -> float:
     return values * (1.0 + (problem.n + 8 * problem.d + 64) * EPS)
 
 
-def at_zero(problem: Problem) -> float:
+def losses_at_zero(problem: Problem) -> float:
     """The losses at ``x = 0``, without terms that are constraints: those may be infinite there."""
     values = piecewise_value(problem.losses, np.zeros(problem.n))
     return float(values[~hard_rows(problem.losses)].sum())
@@ -877,7 +879,7 @@ def balanced_exactly(problem: Problem, theta: Array) -> bool:
 
 
 @dataclass(frozen=True)
-class Unheld:
+class FreeCost:
     """What the residual r on coordinates that no quadratic term holds may cost, and how far.
 
     Attributes
@@ -913,10 +915,10 @@ class Residual:
         return Residual(self.free[mask], self.value[mask], self.error[mask])
 
 
-def unheld_part(
+def cost_of_free(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float,
     side: SidePart, distance: float, enough: float,
-) -> Unheld:
+) -> FreeCost:
     """What the free coordinates of `problem` cost, by the first source that bounds it.
 
     Parameters
@@ -936,17 +938,19 @@ def unheld_part(
     error = design.adjoint_factor * size * problem.column_sizes[free]
     error = error + problem.imbalance + np.broadcast_to(side.residual_error, x.shape)[free]
     error = error + 4.0 * EPS * np.abs(side.residual[free])
-    dip = 0.0
+    indefiniteness = 0.0
     if isinstance(quadratic, Quadratic) and quadratic.singular:
         matrix = quadratic.dense()
         top = float(np.abs(matrix).sum(axis=0).max())
         # How far below 0 an eigenvalue may be: that much the gradient inequality may be off.
-        dip = max(4.0 * problem.d * EPS * top - float(np.linalg.eigvalsh(matrix)[0]), 0.0)
+        indefiniteness = max(
+            4.0 * problem.d * EPS * top - float(np.linalg.eigvalsh(matrix)[0]), 0.0
+        )
         error = error + 4 * (problem.d + 4) * EPS * (np.abs(matrix) @ np.abs(x))[free]
     r = Residual(free, side.residual[free], error)
     largest = float(np.abs(r.value).max())
-    if not r.above.any() and not dip:
-        return Unheld(0.0, residual=largest)
+    if not r.above.any() and not indefiniteness:
+        return FreeCost(0.0, residual=largest)
     if problem not in _BOXES:  # a problem never changes, and is judged at many points
         _BOXES[problem] = bounding_box(problem)
     low, high = _BOXES[problem]
@@ -954,8 +958,8 @@ def unheld_part(
     unbounded = ~np.isfinite(away)
     reach = np.where(unbounded, 0.0, away)
     if not unbounded.any():
-        return Unheld(
-            float(r.above @ reach) + 0.5 * dip * float(reach @ reach), residual=largest
+        return FreeCost(
+            float(r.above @ reach) + 0.5 * indefiniteness * float(reach @ reach), residual=largest
         )
     within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
     # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
@@ -965,24 +969,24 @@ def unheld_part(
         pair = theta, t, t_error
         cost = min(cost, nearby_cost(problem, r, every, reach, pair, distance, enough))
     if np.isfinite(cost):
-        if not dip:
-            return Unheld(cost, residual=largest)
-        return Unheld(cost + 0.5 * dip * within * within, within, largest)
+        if not indefiniteness:
+            return FreeCost(cost, residual=largest)
+        return FreeCost(cost + 0.5 * indefiniteness * within * within, within, largest)
     rest = float(r.above[~unbounded] @ reach[~unbounded])
     if len(free) == problem.d:
         curved = isinstance(quadratic, Quadratic) and quadratic.dense().any()
-        cost = growth_cost(problem, x, theta, t, t_error, primal, r, dip)
+        cost = growth_cost(problem, x, theta, t, t_error, primal, r, indefiniteness)
         exact = problem.imbalance == 0.0 and not curved
         if enough < cost < np.inf and exact and isinstance(design, Rows):
             # Where fewer slopes than coordinates have room, rounding is all that there is to r.
             value, factor = design.adjoint_precise(theta)
             error = factor * size * problem.column_sizes + EPS * np.abs(value)
             r = Residual(free, value, error)
-            cost = min(cost, growth_cost(problem, x, theta, t, t_error, primal, r, dip))
+            cost = min(cost, growth_cost(problem, x, theta, t, t_error, primal, r, indefiniteness))
         if np.isfinite(cost):
-            return Unheld(cost, residual=largest)
+            return FreeCost(cost, residual=largest)
     cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
-    return Unheld(cost + rest + 0.5 * dip * within * within, within, largest)
+    return FreeCost(cost + rest + 0.5 * indefiniteness * within * within, within, largest)
 
 
 def nearby_cost(
@@ -1003,19 +1007,19 @@ def nearby_cost(
     inside = np.flatnonzero(weight > 0)
     # What moving one of them costs at first: least where its margin is the one of its slope.
     b, e, curve, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
-    lean = np.abs(b + curve * s - margin) + e + t_error[inside]
-    lean = lean + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
+    unit_cost = np.abs(b + curve * s - margin) + e + t_error[inside]
+    unit_cost = unit_cost + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
     most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
     if len(inside) < wanted:
         return float("inf")
     cost, far = float("inf"), np.minimum(room, 1.0 + np.abs(theta))[inside]
-    for score in (weight[inside] / np.maximum(lean, 1e-300), weight[inside]):
+    for score in (weight[inside] / np.maximum(unit_cost, 1e-300), weight[inside]):
         if cost <= enough:
             break
         chosen = np.arange(len(inside))
         if len(inside) > most:
             chosen = np.argpartition(-score, most)[:most]
-        movable = inside[chosen], lean[chosen], room[inside[chosen]], far[chosen]
+        movable = inside[chosen], unit_cost[chosen], room[inside[chosen]], far[chosen]
         cost = min(cost, moved_cost(problem, r, mask, reach, movable, distance))
     return cost
 
@@ -1029,7 +1033,7 @@ def moved_cost(
     `movable` has their indices, the cost of a unit, their room, and how far each may go in
     comparison: those with next to no room hardly move.
     """
-    (inside, lean, room, far), wanted = movable, int(mask.sum())
+    (inside, unit_cost, room, far), wanted = movable, int(mask.sum())
     rows = problem.design.dense(inside)
     columns = rows[:, r.free[mask]]
     # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
@@ -1046,7 +1050,7 @@ def moved_cost(
     move = np.abs(inverse) @ above * (1.0 + 1e-4)
     if not (defect <= 1e-6 and (move <= room).all()):
         return float("inf")
-    cost = float(move @ (lean + 0.5 * problem.losses.q[inside] * move))
+    cost = float(move @ (unit_cost + 0.5 * problem.losses.q[inside] * move))
     shift = float(move @ problem.norms[inside])
     cost += shift * distance + 0.5 * shift * shift
     left = ~mask & (reach > 0)
@@ -1158,7 +1162,7 @@ def _tighten(rows: Array, end: Array, low: Array, high: Array) -> None:
 
 def growth_cost(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual,
-    dip: float,
+    indefiniteness: float,
 ) -> float:
     """What r costs against any better y, from the growth of the losses; infinite if unknown.
 
@@ -1203,9 +1207,9 @@ def growth_cost(
     far += float(np.linalg.norm(np.ldexp(x, power))) * (1.0 + 1e-9)
     cost = ratio * (reach + float(s @ (np.abs(t) + t_error)) * (1.0 + 1e-9))
     cost += float(np.linalg.norm(np.ldexp(left, -power))) * far * (1.0 + 1e-9)
-    if not dip:
+    if not indefiniteness:
         return cost
-    return cost + 0.5 * dip * (far / float(np.ldexp(1.0, int(power.min())))) ** 2
+    return cost + 0.5 * indefiniteness * (far / float(np.ldexp(1.0, int(power.min())))) ** 2
 
 
 # -- an L1 norm without a quadratic term ----------------------------------------------------------

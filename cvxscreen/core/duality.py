@@ -43,8 +43,11 @@ Array = NDArray[np.float64]
 # -- balance: ``E' theta = -target`` ---------------------------------------------------------------
 
 _NEWTON_STEPS = 60
+"""Of a projection at most; from close by two or three are enough."""
 _FAR = 1e150
+"""A multiplier this large moves nothing: its coordinate is in none of the terms."""
 _HALVINGS = 30
+"""Of a Newton step at most."""
 FEW = 3
 """Unpenalised coordinates at most whose columns are copied out of the data."""
 COPIED = 20_000_000
@@ -52,24 +55,24 @@ COPIED = 20_000_000
 STEPS_ON_CONES = 4
 """Steps at most of multipliers in second-order cones: two come down to rounding from close by."""
 NEAR = 0.05
-"""Terms that are this ready to move are tried first, alone."""
+"""Mobility from which on terms are tried first, alone."""
 
 
-def _ease(problem: Problem, margins: Array | None) -> Array:
-    """How readily each slope may move: 1 at a kink of its loss, little far from one."""
-    ease = np.ones(problem.n)
+def _mobility(problem: Problem, margins: Array | None) -> Array:
+    """How readily each slope may move: 1 at a kink of its loss, near 0 far from one."""
+    mobility = np.ones(problem.n)
     if margins is None:
-        return ease
+        return mobility
     away = problem.losses.kink_distance(margins)
     known = np.isfinite(away)
     if known.any():
         typical = 1e-3 * float(np.median(away[known])) + 1e-300
-        ease[known] = typical / (typical + away[known])
-    return ease
+        mobility[known] = typical / (typical + away[known])
+    return mobility
 
 
 @dataclass(frozen=True, eq=False)
-class _Trial:
+class _DualTrial:
     """The point of the box that belongs to a multiplier, its residual, and the dual's value.
 
     The value is a `distance` and ``<tau, residual>``.
@@ -83,34 +86,38 @@ class _Trial:
 
 @dataclass(frozen=True, eq=False)
 class _Projection:
-    """Onto ``E' theta = -target`` in a box, E the `columns`; `held` is others' ``|E|'|theta|``.
+    """Onto ``E' theta = -target`` in a box, E the `columns` of the free coordinates.
 
-    Damped Newton steps on the m-dimensional concave dual of ``min 1/2 sum_i moved_i^2 / ease_i``.
+    `mobility` says how readily each slope moves; `fixed_load` is ``sum |e_i theta_i|`` of the terms
+    that are not projected, which the rounding of the residual is relative to.
+
+    Damped Newton steps on the m-dimensional concave dual of
+    ``min 1/2 sum_i moved_i^2 / mobility_i``.
     """
 
     theta: Array
     lo: Array
     hi: Array
     columns: Array
-    ease: Array
+    mobility: Array
     target: Array
-    held: Array
+    fixed_load: Array
 
-    def at(self, tau: Array) -> _Trial:
-        """The point nearest to ``theta - ease E tau``."""
-        point = np.clip(self.theta - self.ease * (self.columns @ tau), self.lo, self.hi)
+    def at(self, tau: Array) -> _DualTrial:
+        """The point nearest to ``theta - mobility E tau``."""
+        point = np.clip(self.theta - self.mobility * (self.columns @ tau), self.lo, self.hi)
         residual = self.columns.T @ point + self.target
         moved = point - self.theta
-        distance = 0.5 * float(np.sum(moved**2 / self.ease))
-        return _Trial(point, residual, distance, distance + float(tau @ residual))
+        distance = 0.5 * float(np.sum(moved**2 / self.mobility))
+        return _DualTrial(point, residual, distance, distance + float(tau @ residual))
 
     @property
-    def hopeless(self) -> bool:
+    def unreachable(self) -> bool:
         """Whether not even the corners of the box meet the target, in some column."""
         columns = self.columns.T
         with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that moves nothing
             ends = np.where(columns == 0.0, 0.0, [columns * self.lo, columns * self.hi])
-        size = np.abs(ends).max(axis=0).sum(axis=1) + self.held + np.abs(self.target)
+        size = np.abs(ends).max(axis=0).sum(axis=1) + self.fixed_load + np.abs(self.target)
         least, most = ends.min(axis=0).sum(axis=1), ends.max(axis=0).sum(axis=1)
         room = self.rounding * size
         return bool(((least + self.target > room) | (most + self.target < -room)).any())
@@ -118,22 +125,22 @@ class _Projection:
     @property
     def rounding(self) -> float:
         """The residual that counts as none, in units of what was summed."""
-        return float(4.0 + np.log2(len(self.ease))) * UNIT
+        return float(4.0 + np.log2(len(self.mobility))) * UNIT
 
     def solved(self) -> tuple[Array, bool]:
         """The projection, and whether it is one up to rounding."""
-        columns, ease = self.columns, self.ease
+        columns, mobility = self.columns, self.mobility
         shift = np.zeros(columns.shape[1])
         now = self.at(shift)
         sizes = np.abs(columns)
-        base = ease @ columns**2 + 1e-300
+        base = mobility @ columns**2 + 1e-300
         rounding = self.rounding
         for _ in range(_NEWTON_STEPS):
-            size = sizes.T @ np.abs(now.point) + self.held + np.abs(self.target)
+            size = sizes.T @ np.abs(now.point) + self.fixed_load + np.abs(self.target)
             if (np.abs(now.residual) <= rounding * size).all():
                 return now.point, True
             inside = (now.point > self.lo) & (now.point < self.hi)
-            hessian = columns[inside].T @ (columns[inside] * ease[inside, None])
+            hessian = columns[inside].T @ (columns[inside] * mobility[inside, None])
             step = np.linalg.solve(hessian + 1e-8 * np.diag(base), now.residual)
             if not float(np.abs(step).max()) < _FAR:
                 break  # some coordinate is in none of these terms: nothing moves it
@@ -174,24 +181,24 @@ def balance(
         if done or problem.n * free > COPIED:
             return theta
     losses, columns = problem.losses, problem.free_columns
-    ease = _ease(problem, margins)
-    near = np.flatnonzero(ease > NEAR)
+    mobility = _mobility(problem, margins)
+    near = np.flatnonzero(mobility > NEAR)
     if 0 < len(near) <= 0.5 * problem.n:
-        away = ease <= NEAR
+        away = mobility <= NEAR
         rest, still = columns[away], theta[away]
         few = _Projection(
-            theta[near], losses.lo[near], losses.hi[near], columns[near], ease[near],
+            theta[near], losses.lo[near], losses.hi[near], columns[near], mobility[near],
             target + rest.T @ still, np.abs(rest).T @ np.abs(still),
         )
-        found, done = (theta, False) if few.hopeless else few.solved()
+        found, done = (theta, False) if few.unreachable else few.solved()
         if done:
             point = theta.copy()
             point[near] = found
-            return _polish(problem, point, target, ease)
+            return _correct_residual(problem, point, target, mobility)
     found, _ = _Projection(
-        theta, losses.lo, losses.hi, columns, ease, target, np.zeros(columns.shape[1])
+        theta, losses.lo, losses.hi, columns, mobility, target, np.zeros(columns.shape[1])
     ).solved()
-    return _polish(problem, found, target, ease)
+    return _correct_residual(problem, found, target, mobility)
 
 
 def _movable(problem: Problem, theta: Array, most: int) -> tuple[NDArray[np.intp], Array]:
@@ -288,10 +295,10 @@ def balance_with_multipliers(
     return theta, mu
 
 
-def _polish(problem: Problem, theta: Array, target: Array, ease: Array) -> Array:
+def _correct_residual(problem: Problem, theta: Array, target: Array, mobility: Array) -> Array:
     """Remove the last residual of `balance` on a few coordinates well inside the box."""
     losses, columns = problem.losses, problem.free_columns
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * ease
+    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * mobility
     best = np.argsort(-room)[: 4 * columns.shape[1]]
     best = best[room[best] > 0]
     if not len(best):

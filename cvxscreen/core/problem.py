@@ -86,10 +86,10 @@ class Quadratic:
             if matrix.shape != (d, d) or not np.isfinite(matrix).all():
                 raise InvalidInput(f"`matrix` must be finite with shape ({d}, {d}).")
             object.__setattr__(self, "matrix", 0.5 * (matrix + matrix.T))
-            if self.singular and not self.dip <= _ROUNDED * self._size:
+            if self.singular and not self.indefiniteness <= _ROUNDED * self._size:
                 raise InvalidInput(
                     "the quadratic term is not positive definite nor semidefinite: "
-                    f"an eigenvalue is {-self.dip:.3g}."
+                    f"an eigenvalue is {-self.indefiniteness:.3g}."
                 )
 
     @cached_property
@@ -116,7 +116,7 @@ class Quadratic:
         return float(np.abs(self.dense()).sum(axis=0).max(initial=0.0))
 
     @cached_property
-    def dip(self) -> float:
+    def indefiniteness(self) -> float:
         """How far below 0 an eigenvalue of M may be, rounding included; 0 unless `singular`."""
         if not self.singular:
             return 0.0
