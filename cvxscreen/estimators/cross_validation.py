@@ -1,7 +1,7 @@
 """C or lambda by cross-validation: in every fold one screened path, then the best refitted.
 
-The search is that of `ChosenByScores`; `ScreenedSVCCV` has a fold of its own that leaves out the
-records of `path`, `_bare_fold`.
+The search is that of `ChosenByScores`; `ScreenedSVCCV` solves along C by `along_C`, without the
+records of `path`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.estimators.classifier import ScreenedSVC
 from cvxscreen.estimators.fitting import (
     Array,
+    OneVsRest,
     ScreenedModel,
     by_threads,
     refuse_infeasible,
@@ -90,29 +91,57 @@ def parted(
     return model._checked(inside, y[train], kept), (outside, y[test], left)
 
 
+Found = list[tuple[Array, float]]
+"""Of every value along a path: the solution x, and its certified relative gap."""
+
+
+def along_path(model: Any, problem: Problem, over: str, grid: Array) -> Found:
+    """The solutions of `problem` along `grid` by `path`, with the settings of `model`."""
+    points = path(problem, over=over, values=grid, tol=model.tol, mode=model.mode).points
+    refuse_infeasible(points[0].status)
+    return [(point.x, point.relative_gap) for point in points]
+
+
 def _fold(
-    model: Any, over: str, grid: Array, scoring: Any, data: tuple[Any, Any, Any],
-    train: NDArray[np.intp], test: NDArray[np.intp],
+    model: Any, over: str, grid: Array, scoring: Any, solve: Callable[..., Found],
+    data: tuple[Any, Any, Any], train: NDArray[np.intp], test: NDArray[np.intp],
 ) -> tuple[Array, Array]:
-    """Scores on the rows `test` at every value, and the certified gaps."""
+    """Scores on the rows `test` at every value, and the certified gaps.
+
+    ``solve(model, problem, over, grid)`` gives the solutions; linear classifiers are scored in one
+    pass.
+    """
     (inside, labels, weight), (outside, y, left) = parted(model, data, train, test)
     order = np.argsort(grid if over == "C" else -grid, kind="stable")  # from the emptier model on
     problems = model._problems(inside, labels, weight, float(grid[order[0]]))
-    paths = [
-        path(p, over=over, values=grid[order], tol=model.tol, mode=model.mode).points
-        for p in problems
-    ]
-    for points in paths:
-        refuse_infeasible(points[0].status)
+    paths = [solve(model, p, over, grid[order]) for p in problems]
+    scores, gaps = np.empty(len(grid)), np.empty(len(grid))
+    gaps[order] = np.max([[gap for _, gap in found] for found in paths], axis=0)
+    points = [[found[step][0] for found in paths] for step in range(len(grid))]
+    if scoring is None and isinstance(model, OneVsRest) and model._linear:
+        scores[order] = _accuracies(model, inside, problems, points, outside, y, left)
+        return scores, gaps
     scorer = check_scoring(model, scoring=scoring)
     rest = {} if left is None else {"sample_weight": left}
-    scores, gaps = np.empty(len(grid)), np.empty(len(grid))
-    for step, place in enumerate(order):
-        found = [points[step] for points in paths]
-        model._take(inside, problems, [point.x for point in found])
+    for place, found in zip(order, points, strict=True):
+        model._take(inside, problems, found)
         scores[place] = scorer(model, outside, y, **rest)
-        gaps[place] = max(point.relative_gap for point in found)
     return scores, gaps
+
+
+def _accuracies(
+    model: Any, inside: Any, problems: list[Problem], points: list[list[Array]], outside: Any,
+    y: NDArray[Any], weight: Array | None,
+) -> list[float]:
+    """Accuracy of every linear model of a path on the rows `outside`, in one pass over them."""
+    rows, shifts = [], []
+    for found in points:
+        model._take(inside, problems, found)
+        rows.append(model.coef_)
+        shifts.append(model.intercept_)
+    scores = np.asarray(outside @ np.concatenate(rows).T + np.concatenate(shifts))
+    blocks = np.split(scores, len(points), axis=1)
+    return [float(np.average(model._labels(block) == y, weights=weight)) for block in blocks]
 
 
 class ChosenByScores(ScreenedModel):
@@ -128,8 +157,8 @@ class ChosenByScores(ScreenedModel):
     """The parameter chosen, ``"C"`` or ``"lam"``."""
     _best: str
     """The attribute that holds the chosen value."""
-    _fold = staticmethod(_fold)
-    """The way to the scores and gaps of one fold."""
+    _along = staticmethod(along_path)
+    """How a fold's problems are solved along the values."""
     _apart = False
     """Whether folds go to processes: where most of a fold's time is Python's own, threads would
     wait for each other (4,000 x 5,000 sparse rows: 1.4 times the CPU seconds)."""
@@ -155,12 +184,13 @@ class ChosenByScores(ScreenedModel):
         model, over = self._model(), self._over
         folds = list(check_cv(self.cv, y, classifier=is_classifier(model)).split(X, y))
         parts = (
-            (clone(model), over, grid, scoring, data, train, test) for train, test in folds
+            (clone(model), over, grid, scoring, self._along, data, train, test)
+            for train, test in folds
         )
         if self._apart:
-            results = Parallel(self.n_jobs)(delayed(self._fold)(*part) for part in parts)
+            results = Parallel(self.n_jobs)(delayed(_fold)(*part) for part in parts)
         else:
-            results = by_threads(self._fold, parts, self.n_jobs)
+            results = by_threads(_fold, parts, self.n_jobs)
         self.scores_ = np.array([found for found, _ in results])
         self.path_gaps_ = gaps = np.array([found for _, found in results])
         if not (gaps <= self.tol).all():
@@ -420,61 +450,15 @@ class SparseSVCCV(ChosenByScores, SparseSVC):
         return self._search(self.lams_, self.scoring, data)
 
 
-def _bare_fold(
-    model: ScreenedSVC, over: str, grid: Array, scoring: Any, data: tuple[Any, Any, Any],
-    train: NDArray[np.intp], test: NDArray[np.intp],
-) -> tuple[Array, Array]:
-    """Scores on the rows `test` for every C of `grid`, and the certified gaps.
-
-    Without the records of `path`, and linear models are scored in one pass.
-    """
-    (inside, labels, weight), (outside, y, left) = parted(model, data, train, test)
-    order = np.argsort(grid, kind="stable")
-    problems = model._problems(inside, labels, weight, float(grid[order[0]]))
-    paths = [_solutions(p, grid[order], model.tol, model.mode) for p in problems]
-    scores, gaps = np.empty(len(grid)), np.empty(len(grid))
-    gaps[order] = np.max([[gap for _, gap in found] for found in paths], axis=0)
-    points = [[found[step][0] for found in paths] for step in range(len(grid))]
-    if scoring is None and model._linear:
-        scores[order] = _accuracies(model, inside, problems, points, outside, y, left)
-        return scores, gaps
-    scorer = check_scoring(model, scoring=scoring)
-    rest = {} if left is None else {"sample_weight": left}
-    for place, found in zip(order, points, strict=True):
-        model._store(inside, problems, found)
-        scores[place] = scorer(model, outside, y, **rest)
-    return scores, gaps
-
-
-def _accuracies(
-    model: ScreenedSVC,
-    inside: Any,
-    problems: list[Problem],
-    points: list[list[Array]],
-    outside: Any,
-    y: NDArray[Any],
-    weight: Array | None,
-) -> list[float]:
-    """Accuracy of every linear model of a path on the rows `outside`, in one pass over them."""
-    rows, shifts = [], []
-    for found in points:
-        model._store(inside, problems, found)
-        rows.append(model.coef_)
-        shifts.append(model.intercept_)
-    scores = np.asarray(outside @ np.concatenate(rows).T + np.concatenate(shifts))
-    blocks = np.split(scores, len(points), axis=1)
-    return [float(np.average(model._labels(block) == y, weights=weight)) for block in blocks]
-
-
-def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tuple[Array, float]]:
-    """Solution and certified relative gap at every C of `grid`, each from the one before.
+def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
+    """The same over rising values of C without the records of `path`, each from the one before.
 
     Compiled where that suits the problem. Elsewhere, in the certified mode, the fixed terms are
     predicted from the neighbour and then certified, so nothing has to be proven beforehand.
     """
-    found: list[tuple[Array, float]] = []
-    tol = tolerance(tol)
-    mode = check_request(mode, tol)
+    found: Found = []
+    tol = tolerance(model.tol)
+    mode = check_request(model.mode, tol)
     waiting = compiled_path(problem, "auto", many=len(grid) > 1)
     if waiting and ready():
         run = CompiledPath(problem, mode, tol)
@@ -482,8 +466,7 @@ def _solutions(problem: Problem, grid: Array, tol: float, mode: str) -> list[tup
             left = grid[len(found):]
             part = run.solve(left[: run.length(len(left))])
             if not len(part) or not part.proofs.ok.all():
-                points = path(problem, values=grid, tol=tol, mode=mode).points
-                return [(point.x, point.relative_gap) for point in points]
+                return along_path(model, problem, over, grid)
             found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
     descends = mode == "certified" and bool((np.diff(grid) > 0).all())
@@ -579,7 +562,7 @@ class ScreenedSVCCV(ChosenByScores, ScreenedSVC):
     """
 
     _of_one_value, _over, _best = ScreenedSVC, "C", "C_"
-    _fold = staticmethod(_bare_fold)
+    _along = staticmethod(along_C)
 
     def __init__(
         self,

@@ -125,11 +125,15 @@ class ScreenedModel(BaseEstimator):
         warn_unless_certified(found, self._easier, stacklevel=5)
         return found
 
+    def _take(self, X: Any, problems: Sequence[Problem], points: Sequence[Array]) -> None:
+        """Keep what prediction needs of the solutions `points`, one a problem."""
+        self._store(X, problems, points)
+
     def _store(
         self, X: Any, problems: Sequence[Problem], points: Sequence[Array],
         rows: Sequence[NDArray[np.intp]] | None = None,
     ) -> None:
-        """Keep what prediction needs of the solutions `points`, one a problem.
+        """The same for problems of some rows each, or of all.
 
         `rows` says which of the rows of `X` each problem has, all of them when omitted.
         """

@@ -202,7 +202,7 @@ def test_values_that_descent_gives_up_are_solved_otherwise(
     X, y = sparse_text_like(120, 400, density=0.05)
     grid = np.geomspace(1e-2, 100.0, 13)
     problem = cvxscreen.svm(X, y, intercept=True)
-    found = cross_validation._solutions(problem, grid, 1e-6, "certified")
+    found = cross_validation.along_C(ScreenedSVC(tol=1e-6), problem, "C", grid)
     assert seen == ([0, 2, 2, 2] if each else [0, 1])
     for C, (x, gap) in zip(grid, found, strict=True):
         p = cvxscreen.svm(X, y, C=C, intercept=True)
