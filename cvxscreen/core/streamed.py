@@ -72,7 +72,7 @@ class ChunkTerms(LossTerms):
     Parameters
     ----------
     n : int
-    unit : Unit
+    unit : UnitLoss
         The loss of weight 1.
     target, weight : Column
         ``b`` and the weight of each row, or `ABSENT`.
@@ -136,7 +136,7 @@ class Slopes:
     problem : Problem
         Over data in chunks.
     x : array, shape (d,)
-    listed : Listed
+    listed : ListedValues
     """
 
     problem: Problem

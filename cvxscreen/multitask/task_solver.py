@@ -114,7 +114,7 @@ class TaskActiveSet:
     X : array, shape (n, d)
     table : five arrays, shape (n,)
         Rows ``b, e, q, lo, hi`` of the losses.
-    metric : Metric
+    metric : TaskMetric
     base : array, shape (d,)
         ``u = base - B X' theta``.
     total : float
@@ -371,7 +371,7 @@ class TaskPoint:
     b : float
     p : array, shape (n,)
         Predictions ``X u + b``.
-    faces : int
+    newton_steps : int
         Newton steps it took.
     """
 
@@ -423,13 +423,13 @@ def solve_task(
     X : array, shape (n, d)
     losses : Losses
         In the prediction ``<x_i, u> + b``.
-    metric : Metric
+    metric : TaskMetric
         Its ``B`` is the one above.
     start : TaskPoint
         Its ``theta`` and ``b`` are used.
     centre : array, shape (d,), optional
         Zero when omitted.
-    fixed : Fixed, optional
+    fixed : FixedTerms, optional
         Terms that hold the slopes they have in `start`.
     """
     B = metric.B

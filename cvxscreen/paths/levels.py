@@ -151,7 +151,7 @@ class LevelBlock:
     Attributes
     ----------
     levels : array, shape (K,)
-    lines : Lines
+    linearised : LinearisedTerms
         What the other terms are replaced by.
     predicted : array, shape (K, d)
         Where the optima are expected.

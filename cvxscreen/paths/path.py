@@ -802,16 +802,16 @@ class EpsPathFollower:
 
     Parameters
     ----------
-    run : Run
+    solving : PathFollower
         Solves a value of C.
     first, last : float
         Upwards or downwards.
     eps : float
     """
 
-    def __init__(self, run: PathFollower, first: float, last: float, eps: float) -> None:
-        self.run, self.last, self.eps = run, last, eps
-        self.points, self.limits = run.points, run.limits
+    def __init__(self, solving: PathFollower, first: float, last: float, eps: float) -> None:
+        self.solving, self.last, self.eps = solving, last, eps
+        self.points, self.limits = solving.points, solving.limits
         self.next, self.ended, self.note = first, False, ""
         self.up = last >= first
 
@@ -824,11 +824,11 @@ class EpsPathFollower:
             Where rounding keeps a point from being accurate enough for any step.
         """
         value, known = self.next, len(self.points)
-        self.run.advance(np.array([value]))
+        self.solving.advance(np.array([value]))
         if len(self.points) == known:
             return
         point = self.points[known]
-        here = self.run.problem.with_(C=value)
+        here = self.solving.problem.with_(C=value)
         pair = reference_point(here, point.x, point.theta)
         low, high = eps_interval(here, pair, self.eps)
         reach = high if self.up else low

@@ -130,7 +130,7 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         ----------
         kept : int
             Terms of the reduced problem.
-        point : Judged or None
+        point : HasGap or None
             Whose gap the record tells; infinite without one.
         counts : tuple of int
             Terms proven, predicted, refuted.

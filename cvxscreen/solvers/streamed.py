@@ -146,7 +146,7 @@ class PassResult:
         Terms decided on a zero, linear and quadratic piece.
     refuted : int
         Terms without a listed slope that lie on another piece than at the point looked at before.
-    kept : Kept
+    kept : GatheredTerms
     """
 
     value: float

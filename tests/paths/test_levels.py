@@ -32,13 +32,13 @@ def model(X: Any, y: np.ndarray, **options: Any) -> cs.Problem:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stretches over few terms, where they would not pay."""
+    """Blocks over few terms, where they would not pay."""
     monkeypatch.setattr(levels, "LEAST_TERMS", 1000)
 
 
 @pytest.fixture
-def stretches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """How many levels of each stretch were solved, and how many of them were certified."""
+def blocks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """How many levels of each block were solved, and how many of them were certified."""
     seen: list[tuple[int, int]] = []
     whole = LevelBlock.certified
 
@@ -69,14 +69,14 @@ def check(
 
 
 @pytest.mark.parametrize("values", [UP, UP[::-1], MIXED], ids=["up", "down", "mixed"])
-def test_levels_together_are_levels_alone(values: np.ndarray, stretches: list) -> None:
+def test_levels_together_are_levels_alone(values: np.ndarray, blocks: list) -> None:
     problem = model(*data())
     check(problem, cs.path(problem, over="tau", values=values, tol=1e-9), values)
-    assert sum(count for _, count in stretches) >= len(values) // 2
+    assert sum(count for _, count in blocks) >= len(values) // 2
 
 
 @pytest.mark.parametrize("kind", ["csr", "float32", "weights", "tails", "scaled", "no intercept"])
-def test_of_every_kind_of_data(kind: str, stretches: list) -> None:
+def test_of_every_kind_of_data(kind: str, blocks: list) -> None:
     X, y = data(seed=2)
     values, options = UP, {}
     if kind == "csr":
@@ -93,10 +93,10 @@ def test_of_every_kind_of_data(kind: str, stretches: list) -> None:
         options["intercept"] = False
     problem = model(X, y, **options)
     check(problem, cs.path(problem, over="tau", values=values, tol=1e-9), values)
-    assert sum(count for _, count in stretches) >= 4
+    assert sum(count for _, count in blocks) >= 4
 
 
-def test_ties_duplicates_and_zero_columns(stretches: list) -> None:
+def test_ties_duplicates_and_zero_columns(blocks: list) -> None:
     """Whole numbers, rows twice, a column of zeros: vertices that are degenerate or not unique.
 
     Nothing bounds the coefficient of the zeros.
@@ -109,23 +109,23 @@ def test_ties_duplicates_and_zero_columns(stretches: list) -> None:
     check(problem, found, UP, unbounded=False)
 
 
-def test_where_many_terms_are_tied_levels_are_solved_alone(stretches: list) -> None:
+def test_where_many_terms_are_tied_levels_are_solved_alone(blocks: list) -> None:
     """Whole numbers on both sides: hundreds of terms at their kinks, no vertex to go on from."""
     rng = np.random.default_rng(0)
     X = rng.integers(0, 3, (6000, 3)).astype(float)
     y = np.round(X @ np.array([1.0, -2.0, 1.0]) + rng.standard_normal(6000))
     values = np.linspace(0.3, 0.7, 9)
     check(model(X, y), cs.path(model(X, y), over="tau", values=values, tol=1e-9), values)
-    assert not stretches
+    assert not blocks
     y += 1e-3 * rng.standard_normal(6000)
     cs.path(model(X, y), over="tau", values=values)
-    assert stretches
+    assert blocks
 
 
 def test_what_is_predicted_wrongly_is_solved_again(
-    stretches: list, monkeypatch: pytest.MonkeyPatch
+    blocks: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines on the wrong side are refused, and after a few refusals no more stretches are begun."""
+    """Lines on the wrong side are refused, and after a few refusals no more blocks are begun."""
     problem, begun = model(*data()), []
     ahead = LevelBlock.predicted_from.__func__
 
@@ -138,33 +138,33 @@ def test_what_is_predicted_wrongly_is_solved_again(
         sure = np.flatnonzero(codes >= 0)[:5]
         low, high = levels.Piece.LOW, levels.Piece.HIGH
         codes[sure] = np.where(found.linearised.codes[sure] == low, high, low)
-        return replace(found, lines=replace(found.linearised, codes=codes))
+        return replace(found, linearised=replace(found.linearised, codes=codes))
 
-    monkeypatch.setattr(LevelBlock, "ahead", classmethod(wrong))
+    monkeypatch.setattr(LevelBlock, "predicted_from", classmethod(wrong))
     check(problem, cs.path(problem, over="tau", values=UP, tol=1e-9), UP)
-    assert all(count == 0 for _, count in stretches)
+    assert all(count == 0 for _, count in blocks)
     assert len(begun) == path.PATIENCE + 1
 
 
-def test_a_checkpoint_goes_level_by_level(tmp_path, stretches: list) -> None:
+def test_a_checkpoint_goes_level_by_level(tmp_path, blocks: list) -> None:
     """So that it can be cut off anywhere; the numbers are those of the other way."""
     problem, file = model(*data()), tmp_path / "levels.npz"
     kept = cs.path(problem, over="tau", values=UP[:6], tol=1e-9, checkpoint=file)
-    assert not stretches
+    assert not blocks
     free = cs.path(problem, over="tau", values=UP[:6], tol=1e-9)
-    assert stretches
+    assert blocks
     for one, other in zip(kept.points, free.points, strict=True):
         assert one.objective == pytest.approx(other.objective, rel=1e-9)
 
 
-def test_what_is_not_a_plain_quantile_regression_is_solved_level_by_level(stretches: list) -> None:
+def test_what_is_not_a_plain_quantile_regression_is_solved_level_by_level(blocks: list) -> None:
     X, y = data(3000)
     for problem in (model(X, y, C=1.0), model(X, y, C=1.0, penalty="l1")):
         found = cs.path(problem, over="tau", values=UP[:5], tol=1e-8)
         assert all(point.status == "optimal" for point in found.points)
     found = cs.path(model(X, y), over="tau", values=UP[:5], tol=1e-6, mode="safe")
     assert all(point.status == "optimal" for point in found.points)
-    assert not stretches
+    assert not blocks
 
 
 def test_a_path_that_is_out_of_time_has_the_points_that_are_finished() -> None:
@@ -175,7 +175,7 @@ def test_a_path_that_is_out_of_time_has_the_points_that_are_finished() -> None:
 
 
 def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Time that runs out while a stretch is solved ends the path behind its finished levels."""
+    """Time that runs out while a block is solved ends the path behind its finished levels."""
     solved, over = LevelBlock.at_vertices, []
 
     def slowly(self):
@@ -183,7 +183,7 @@ def test_levels_that_were_finished_in_time_are_kept(monkeypatch: pytest.MonkeyPa
         over.extend(answers)
         return answers
 
-    monkeypatch.setattr(LevelBlock, "together", slowly)
+    monkeypatch.setattr(LevelBlock, "at_vertices", slowly)
     monkeypatch.setattr(Limits, "spent", lambda self, iterations=0: bool(over))
     found = cs.path(model(*data()), over="tau", values=UP)
     assert not found.finished
