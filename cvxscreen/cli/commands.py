@@ -68,21 +68,21 @@ Array = NDArray[np.float64]
 def terminable() -> Iterator[list[int]]:
     """Raise KeyboardInterrupt on SIGTERM inside the block, and list the signals that came.
 
-    The handler before is put back at the end. Only the main thread of a process hears signals; in
+    The handler before is put back at the end. Only the main thread of a process receives signals; in
     any other the block is left as it is.
     """
-    heard: list[int] = []
+    received: list[int] = []
 
-    def hear(number: int, frame: FrameType | None) -> None:
-        heard.append(number)
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
-        yield heard
+        yield received
         return
-    before = signal.signal(signal.SIGTERM, hear)
+    before = signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield heard
+        yield received
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
@@ -367,7 +367,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "predict": _predict, "info": _info, "warmup": _warmup,
     }
     ANNOUNCEMENT.silent |= args.quiet or args.json
-    with terminable() as heard:
+    with terminable() as received:
         try:
             code = commands[args.command](args)
             sys.stdout.flush()
@@ -380,7 +380,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = EXIT_INTERRUPTED
             print(f"cvxscreen {args.command}: interrupted", file=sys.stderr)
-    return EXIT_TERMINATED if heard and code == EXIT_INTERRUPTED else code
+    return EXIT_TERMINATED if received and code == EXIT_INTERRUPTED else code
 
 
 EPILOG = """A model is fitted to a data file by minimising

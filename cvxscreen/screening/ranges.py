@@ -440,8 +440,8 @@ def lam_interval(point: Point, bound: str = "midpoint") -> tuple[Array, Array, C
         guess = (_roots if bound == "midpoint" else _relaxed_ends)(sphere, sign, level)
         rows = surplus(np.full(n, sphere.lam)) > 0.0
         codes[rows] = piece[rows]
-        low[rows] = _settled(surplus, sphere.lam, guess[0])[rows]
-        high[rows] = _settled(surplus, sphere.lam, guess[1])[rows]
+        low[rows] = _end_that_holds(surplus, sphere.lam, guess[0])[rows]
+        high[rows] = _end_that_holds(surplus, sphere.lam, guess[1])[rows]
     return low, high, codes
 
 
@@ -521,7 +521,7 @@ def _relaxed_ends(sphere: _Sphere, sign: float, level: Array) -> tuple[Array, Ar
         return sphere.lam * np.maximum(low, 0.0), sphere.lam * high
 
 
-def _settled(surplus: Surplus, lam: float, end: Array) -> Array:
+def _end_that_holds(surplus: Surplus, lam: float, end: Array) -> Array:
     """The end moved towards `lam` until the rule holds there, rounding included; else `lam`."""
     far = np.clip(np.where(np.isfinite(end), end, lam * 1e12), lam * 1e-12, lam * 1e12)
     out = np.full(len(end), lam)
