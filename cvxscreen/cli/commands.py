@@ -68,8 +68,8 @@ Array = NDArray[np.float64]
 def terminable() -> Iterator[list[int]]:
     """Raise KeyboardInterrupt on SIGTERM inside the block, and list the signals that came.
 
-    The handler before is put back at the end. Only the main thread of a process receives signals; in
-    any other the block is left as it is.
+    The handler before is put back at the end. Only the main thread of a process receives signals;
+    in any other the block is left as it is.
     """
     received: list[int] = []
 
