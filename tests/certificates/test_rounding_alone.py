@@ -240,7 +240,7 @@ def test_the_objective_above_counts_the_rounding_of_margins() -> None:
     problem = constant("absolute")
     x = np.append(np.zeros(4), 3.7)
     t, error = problem.design.forward(x), np.full(problem.n, 1e-3)
-    high = certificate.above(problem, x, t, error)
+    high = certificate.objective_above(problem, x, t, error)
     worst = certificate.piecewise_value(problem.losses, t + error).sum()
     assert worst <= high <= worst * (1.0 + 1e-9)
 
