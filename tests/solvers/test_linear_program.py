@@ -495,7 +495,7 @@ def interrupted_after(count: int) -> Iterator[None]:
         one(run, value)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PathFollower, "one", counted)
+        patch.setattr(PathFollower, "solve_point", counted)
         yield
 
 
