@@ -111,8 +111,9 @@ FAULTS = (
            "paths/test_metric_path.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
     chunks("a checkpoint without the slopes at kinks", DROPPED,
            "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), _listed(point, here.n))",
-           "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), Listed(np.zeros(0, int), "
-           "np.zeros(0)))", "a path over data in chunks refuses its own checkpoint"),
+           "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), "
+           "ListedValues(np.zeros(0, int), np.zeros(0)))",
+           "a path over data in chunks refuses its own checkpoint"),
     chunks("a checkpoint with slopes of no term", DROPPED,
            "if (rows != found[0]).any() or (np.diff", "if (np.diff",
            "slopes of other terms than those that were kept are certified"),
@@ -140,8 +141,8 @@ FAULTS = (
             "a dual point near a kink is balanced without the others",
             "core/test_balance.py::test_few_trials_to_rounding"),
     balance("a projection that leaves its box", DROPPED,
-            "point = np.clip(self.theta - self.ease * (self.columns @ tau), self.lo, self.hi)",
-            "point = self.theta - self.ease * (self.columns @ tau)",
+            "point = np.clip(self.theta - self.mobility * (self.columns @ tau), self.lo, self.hi)",
+            "point = self.theta - self.mobility * (self.columns @ tau)",
             "dual points are infeasible",
             "core/test_balance.py::test_few_trials_to_rounding"),
     balance("an exact sum without its low parts", SLACK,
