@@ -21,7 +21,7 @@ from cvxscreen.cli import commands, demo
 from cvxscreen.cli.commands import EPILOG, main, parse_grid, parser
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, MissingDependency
-from cvxscreen.models.files import read_data, read_table
+from cvxscreen.models.files import read_table
 from cvxscreen.paths.record import Checkpoint
 
 
@@ -418,10 +418,10 @@ def test_awkward_files(tmp_path) -> None:
     np.testing.assert_array_equal(comma.y, [3.25, 6])
     assert comma.remark == "decimal commas"
     (tmp_path / "c.csv").write_text("1,5;2,5\n3,5;4,5\n")
-    np.testing.assert_array_equal(read_data(tmp_path / "c.csv")[0], [[1.5], [3.5]])
+    np.testing.assert_array_equal(read_table(tmp_path / "c.csv").X, [[1.5], [3.5]])
     (tmp_path / "d.csv").write_text("u,v,y\n")
     with pytest.raises(InvalidInput, match="a header and no rows"):
-        read_data(tmp_path / "d.csv")
+        read_table(tmp_path / "d.csv")
 
 
 def test_parquet_without_dask(tmp_path, monkeypatch) -> None:
@@ -432,10 +432,10 @@ def test_parquet_without_dask(tmp_path, monkeypatch) -> None:
     np.testing.assert_array_equal(found.X, [[1, 3], [2, 4]])
     np.testing.assert_array_equal(read_table(file, wanted=["v"]).X, [[3], [4]])
     with pytest.raises(InvalidInput, match=r"\['kind'\] of a.parquet are no numbers"):
-        read_data(file, "v")
+        read_table(file, "v")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(MissingDependency, match="pyarrow"):
-        read_data(file, "kind")
+        read_table(file, "kind")
 
 
 def test_every_job_runs_and_is_reported(
