@@ -41,6 +41,8 @@ def pytest_configure(config: pytest.Config) -> None:
         for word in ("invalid value", "overflow"):
             line = f"ignore:{word} encountered in reduce:RuntimeWarning:numpy._core.fromnumeric"
             config.addinivalue_line("filterwarnings", line)
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "worksteal"  # neighbours share what their module has worked out
     settings.load_profile("long" if config.getoption("--long") else "quick")
 
 

@@ -84,6 +84,12 @@ class Pieces(ABC):
         """Terms about which nothing is proven, shape (n,)."""
         return self._masks["undecided"]
 
+    @property
+    def piece(self) -> NDArray[np.int64]:
+        """Index of the proven piece by increasing argument, -1 where undecided, shape (n,)."""
+        losses, codes = self._coded
+        return losses.piece_index(codes)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Verdict(Pieces, Record):

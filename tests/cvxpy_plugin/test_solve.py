@@ -84,19 +84,27 @@ def agrees(entry: Spelling, solver: str) -> None:
     compare(answer(problem), plain_answer(entry.name, 36, 4), value=1e-7, primal=1e-4, dual=1e-4)
 
 
-@pytest.mark.parametrize("entry", SPELLINGS, ids=NAMES)
+def in_turn(entries: list[Spelling], turn: int) -> list[Any]:
+    """A third of the spellings for each first-order solver and HiGHS; all for all with `--long`."""
+    return [
+        pytest.param(entry, id=entry.name, marks=[] if number % 3 == turn else [pytest.mark.long])
+        for number, entry in enumerate(entries)
+    ]
+
+
+@pytest.mark.parametrize("entry", in_turn(SPELLINGS, 0))
 def test_scs(entry: Spelling) -> None:
     """A first-order method: eps 1e-9 on the reduced problem leaves 1e-4 in flat directions."""
     agrees(entry, "SCS")
 
 
-@pytest.mark.parametrize("entry", QUADRATIC, ids=[entry.name for entry in QUADRATIC])
+@pytest.mark.parametrize("entry", in_turn(QUADRATIC, 1))
 def test_osqp(entry: Spelling) -> None:
     """Polished, so nearly as exact as an interior point; the rest is the plain solve's."""
     agrees(entry, "OSQP")
 
 
-@pytest.mark.parametrize("entry", QUADRATIC, ids=[entry.name for entry in QUADRATIC])
+@pytest.mark.parametrize("entry", in_turn(QUADRATIC, 2))
 def test_highs(entry: Spelling) -> None:
     """HiGHS sees affine constraints and no bounds on variables, where it is right."""
     agrees(entry, "HIGHS")

@@ -100,7 +100,7 @@ def test_a_smooth_join_may_be_on_both_sides(
 
 
 def test_masks_and_indices_of_a_screening() -> None:
-    """zero, linear, quadratic and undecided are a partition."""
+    """zero, linear, quadratic and undecided are a partition; `piece` counts existing faces."""
     ref = reference(Case("smoothed_hinge", n=60))
     point = reference_point(ref.problem, ref.x * (1 + 1e-6), ref.theta)
     seen = judge(ref.problem, BOUNDS["midpoint"](ref.problem, point))
@@ -108,6 +108,9 @@ def test_masks_and_indices_of_a_screening() -> None:
     for record in (seen, screening):
         total = record.zero.astype(int) + record.linear + record.quadratic + record.undecided
         assert (total == 1).all()
+        np.testing.assert_array_equal(record.piece == 0, record.linear)
+        np.testing.assert_array_equal(record.piece == 1, record.quadratic)
+        np.testing.assert_array_equal(record.piece == 2, record.zero)
         assert record.zero.any()
         assert record.linear.any()
         assert str(record)

@@ -186,6 +186,8 @@ def test_no_wrong_decision_and_some_right_ones() -> None:
             assert not (verdict.linear & (t > 1 + 1e-8)).any()
             made["dropped"] += int(verdict.dropped.sum())
             made["linear"] += int(verdict.linear.sum())
+            assert (verdict.piece[verdict.linear] == 0).all()
+            assert (verdict.undecided == (verdict.piece == -1)).all()
     assert made["dropped"] > 100
     assert made["linear"] > 100
 
