@@ -27,6 +27,8 @@ from report import with_origin
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 from cvxpy_plugin.forms import ASIDE, FORMS, Form
 
+import cvxscreen  # noqa: F401 - registers the solve method
+
 RESULTS = Path(__file__).parent / "results" / "cvxpy_forms.json"
 
 SMALLER = {"svdd": 1.0, "lasso_wide": 1.0, "crammer_singer": 0.625, "one_against_rest_l1": 0.625}
