@@ -382,6 +382,7 @@ class CompileClock:
 WORTH_A_NOTE = 0.05
 """CPU seconds from which on they are written down, which takes less than a thousandth of them."""
 
+
 def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     """The same index arrays, as unsigned numbers; none is negative.
 

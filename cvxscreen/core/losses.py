@@ -503,7 +503,7 @@ class Losses(LossTerms):
             return Losses(self.b, self.e, q, lo, hi)  # which says what is wrong
         made = self._unchecked(self.b, self.e, q, lo, hi)
         root, times = self._multiple_of
-        made.__dict__["_multiple_of"] = root, times * factor
+        object.__setattr__(made, "_multiple_of", (root, times * factor))
         return made
 
     @cached_property
