@@ -13,7 +13,7 @@ import pytest
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import in_simpler_atoms
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import above_levels, in_simpler_atoms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
 cvxpy_plugin.register()
@@ -95,16 +95,15 @@ def test_what_is_left_alone(name: str) -> None:
 def test_the_largest_affine_entries_are_losses_above_a_level(way: Any) -> None:
     """Minimised over the level, which is a variable more, they are the sum."""
     problem = cp.Problem(way(3 * cp.sum_largest(e, K) / K + cp.sum_squares(w)))
-    made = in_simpler_atoms(problem)
+    made, (level,) = above_levels(problem)
     assert made.is_dcp()
     assert cp.sum_largest not in made.objective.expr.atoms()
-    [level] = [v for v in made.variables() if all(v is not other for other in (w, b))]
     truth = value(problem.objective.expr, 1.0, 5)
     fixed = [w == w.value, b == b.value]
     assert cp.Problem(made.objective, fixed).solve(solver="CLARABEL") == pytest.approx(truth)
-    level.value = float(np.sort(e.value)[-K])
+    level.variable.value = float(np.sort(e.value)[-K])
     assert made.objective.value == pytest.approx(truth)
-    level.value += 1.0
+    level.variable.value += 1.0
     assert abs(made.objective.value - truth) > 1e-3
 
 

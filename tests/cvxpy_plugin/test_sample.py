@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, above_levels
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.sample import Sample, entries_at
@@ -125,6 +125,32 @@ def test_one_row_that_is_not_finite_is_refused(bad: float, weight: float, place:
     problem = cp.Problem(cp.Minimize(cp.sum_squares(w) + weights @ cp.pos(1 - data @ w)))
     with pytest.raises(NotScreenable, match=r"NaN|nan"):
         recognise(problem)
+
+
+@pytest.mark.parametrize("k", [1, 37.5, 0.1 * N, N - 0.5])
+@pytest.mark.parametrize("wrong", [False, True])
+def test_largest_entries_are_compared_in_a_sample(
+    k: float, wrong: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the user's own atom: entries that are not in the sample lie where they add nothing."""
+
+    def one_more(problem: Any) -> tuple[Any, Any]:
+        made, levels = above_levels(problem)
+        return cp.Problem(cp.Minimize(made.objective.expr + levels[0].variable)), levels
+
+    if wrong:
+        place = "cvxscreen.cvxpy_plugin.recognise.standard.above_levels"
+        monkeypatch.setattr(place, one_more)
+    s = Model()
+    problem = cp.Problem(cp.Minimize(s.square + cp.sum_largest(s.residual, k)), [cp.sum(s.w) == 1])
+    if wrong:
+        with pytest.raises(NotScreenable, match="does not agree"):
+            recognise(problem)
+        return
+    sample = Sample.of(recognise(problem))
+    assert sample is not None
+    assert sample.level is not None
+    assert len(sample.index) < N // 4
 
 
 def test_one_negative_weight_is_refused() -> None:

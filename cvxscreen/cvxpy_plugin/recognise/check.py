@@ -23,6 +23,7 @@ from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     OneAboveAtMost,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.sample import (
     MANY,
@@ -134,7 +135,10 @@ def check(
     with preserved_values(own), np.errstate(invalid="ignore", over="ignore"):
         some = None if sample is None else part
         chosen = check_points(recognition, some) if at is None else [at]
-        points = [at_best_helpers(recognition, x) for x in chosen]
+        points = [
+            at_best_helpers(recognition, x) if sample is None or sample.level is None
+            else _at(sample.level, recognition, part, x) for x in chosen
+        ]
         for x in points:
             z = recognition.columns(x)
             slacks = slack_entries(recognition, z, sample)
@@ -167,6 +171,15 @@ def check(
         _compare_gradients(recognition, x, z, sample, part)
 
 
+def _at(level: Level, recognition: Recognition, part: Problem, x: Array) -> Array:
+    """`x` with the one helper, a level, at its best value for the terms of `part`."""
+    (j,) = recognition.helpers()
+    x = x.copy()
+    x[j] = 0.0
+    x[j] = level.among((part.losses.b - part.design.forward(x)) / part.design.column(int(j)))
+    return x
+
+
 def at_best_helpers(recognition: Recognition, x: Array) -> Array:
     """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
 
@@ -175,7 +188,7 @@ def at_best_helpers(recognition: Recognition, x: Array) -> Array:
     axis, not below what a constraint asks for.
     """
     problem, standard = recognition.problem, recognition.standard
-    helpers = np.flatnonzero(~standard.own()[recognition.core])
+    helpers = recognition.helpers()
     if standard.canonical.original is None or not len(helpers):
         return x
     x = x.copy()

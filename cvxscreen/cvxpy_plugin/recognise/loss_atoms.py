@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -645,6 +645,59 @@ def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
 # -- sums of the largest losses -------------------------------------------------------------------
 
 
+class Level(NamedTuple):
+    """A number q that ``sum_largest(e, k)`` is the least value over; see `above_levels`.
+
+    Attributes
+    ----------
+    variable : cvxpy.Variable
+        q.
+    atom : cvxpy.sum_largest
+    """
+
+    variable: Any
+    atom: Any
+
+    def among(self, kinks: Array) -> float:
+        """The best level for entries of which some lie at `kinks` and no others above the level.
+
+        At most k may lie above it, and at least k there or above: so it is where it parts these as
+        the atom parts all, and enough of the `others` are there.
+        """
+        share = float(self.atom.k) / self.atom.args[0].size
+        return float(np.sort(kinks)[::-1][int(share * len(kinks))])
+
+    def others(self, level: float, some: int) -> Array:
+        """Entries that add nothing to `some` others, not all at the level: ties take longer."""
+        out = np.full(self.atom.args[0].size, level)
+        out[int(self.atom.k) + 1 + some :] -= 1.0 + abs(level)
+        return out
+
+
+def above_levels(problem: Any) -> tuple[Any, tuple[Level, ...]]:
+    """`problem` with sums of largest affine entries in the objective as losses above a level.
+
+    ``sum_largest(e, k)`` (which ``cvar(e, beta)`` is) is the least value over a number q of
+    ``k q + sum(pos(e - q))`` (Rockafellar and Uryasev 2000): one loss over the data.
+    """
+    levels = [
+        Level(cp.Variable(), part.expr) for part in summands_of(problem.objective.expr)
+        if type(part.expr) is cp.sum_largest and _is_above_a_level(part.expr)
+    ]
+    if not levels:
+        return problem, ()
+    anew = {
+        id(atom): atom.k * q + cp.sum(cp.pos(atom.args[0] - q)) for q, atom in levels
+    }
+    return cp.Problem(problem.objective.tree_copy(anew), problem.constraints), tuple(levels)
+
+
+def _is_above_a_level(expr: Any) -> bool:
+    """Whether a sum of largest entries is one of affine ones that leaves some out."""
+    axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
+    return axis is None and 0 < expr.k < expr.args[0].size and expr.args[0].is_affine()
+
+
 def in_simpler_atoms(problem: Any) -> Any:
     """`problem` with atoms that the rules do not take as equal ones that they do.
 
@@ -663,17 +716,10 @@ def in_simpler_atoms(problem: Any) -> Any:
     Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
     written anew keep their identifiers, by which dual values go back to the user's.
 
-    Added up in the objective, ``sum_largest(e, k)`` of affine e (``cvar(e, beta)``) is the least
-    value over a number q of ``k q + sum(pos(e - q))`` (Rockafellar and Uryasev 2000): one loss over
-    the data.
     """
     if not SIMPLER.keys() & set(problem.atoms()):
         return problem
     anew: dict[int, Any] = {}
-    for part in summands_of(problem.objective.expr):
-        if type(part.expr) is cp.sum_largest:
-            with suppress(_Other):
-                anew[id(part.expr)] = _above_a_level(part.expr)
     written = [
         part.tree_copy(anew) if _find_simpler(part, anew) else part
         for part in (problem.objective, *problem.constraints)
@@ -699,16 +745,6 @@ def _without_sign(expr: Any) -> Any:
     if arg.is_affine() or not arg.is_nonneg() or getattr(expr, "axis", None) is not None:
         raise _Other
     return arg if type(expr) is cp.abs else cp.sum(arg)
-
-
-def _above_a_level(expr: Any) -> Any:
-    """A sum of the k largest entries, to be minimised over a level q; see `in_simpler_atoms`."""
-    entries, k = expr.args[0], expr.k
-    axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
-    if axis is not None or not 0 < k < entries.size or not entries.is_affine():
-        raise _Other
-    level = cp.Variable()
-    return k * level + cp.sum(cp.pos(entries - level))
 
 
 def _largest_of_lines(expr: Any) -> Any:

@@ -172,6 +172,10 @@ class Recognition:
         canonical = replace(self.standard.canonical, original=original)
         return replace(self, standard=replace(self.standard, canonical=canonical))
 
+    def helpers(self) -> Index:
+        """Positions of coordinates that no variable of the user's has."""
+        return np.flatnonzero(~self.standard.own()[self.core])
+
     def residual(self, z: Array, multipliers: Array) -> Array:
         """Gradient of the Lagrangian of the canonical problem, shape (N,)."""
         own = self.standard.quadratic @ z + self.standard.linear

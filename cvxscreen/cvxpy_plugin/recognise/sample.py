@@ -23,7 +23,7 @@ from cvxpy.atoms.elementwise.elementwise import Elementwise
 from numpy.typing import NDArray
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, Slack, SplitSlack
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level, LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
@@ -52,35 +52,44 @@ class Sample:
     ----------
     index : array of int, shape (k,)
         Positions in the loss's expression, and of the recognised terms; increasing.
-    level : float
+    constant : float
         What the other entries add to the objective's constant.
+    level : Level or None
+        What the loss lies above; the other entries are then there, where they add nothing.
     """
 
     index: Index
-    level: float
+    constant: float
+    level: Level | None = None
 
     @classmethod
     def of(cls, recognition: Recognition) -> Sample | None:
         """A sample; None where all entries are to be compared.
 
         So it is where they are few, where they are not one expression of the user's own (loops are
-        vectorised first), and where the recognised rows are not the very arrays that were read, so
-        that one row may be another.
+        vectorised first) or the largest entries of one, and where the recognised rows are not the
+        very arrays that were read, so that one row may be another.
         """
         standard, problem = recognition.standard, recognition.problem
         canonical, groups = standard.canonical, standard.canonical.groups
-        own = canonical.original is not None and canonical.whole is None
+        if canonical.original is None:
+            return None
+        levels = canonical.levels
+        own = canonical.whole is None or len(levels) == 1
         one = len(groups) == 1 and len(groups[0].weight) == problem.n > MANY
         if not (own and one and canonical.shifted is None and _by_reference(recognition)):
             return None
         group, (rows,) = groups[0], standard.arguments
         drawn = np.random.default_rng(SEED).integers(0, problem.n, SAMPLE)
         index = np.unique(np.concatenate([drawn, _extremes(group, standard.rows.offset[rows])]))
-        return cls(index, group.constant - group.constant_at(index))
+        constant = group.constant - group.constant_at(index)
+        if levels and len(recognition.helpers()) > 1:
+            return None
+        return cls(index, constant, levels[0] if levels else None)
 
     def problem(self, whole: Problem) -> Problem:
         """The recognised problem with these terms alone."""
-        return with_terms(whole, self.index, whole.constant - self.level)
+        return with_terms(whole, self.index, whole.constant - self.constant)
 
 
 def with_terms(problem: Problem, terms: Index, constant: float = 0.0) -> Problem:
@@ -166,17 +175,22 @@ def objective_at(recognition: Recognition, sample: Sample, slacks: list[SlackEnt
             part = found.values[id(variable)]
             known[id(variable)] = _alone(part, found.index, variable)
             summands.add(id(variable))
-    origin = canonical.groups[0].origin
+    origin, level, others = canonical.groups[0].origin, sample.level, None
+    if level is not None:
+        origin = level.atom, level.atom.args[0]
+        others = level.others(float(level.variable.value), len(sample.index))
+    elif origin is not None:
+        origin = tuple(reference() for reference in origin)
     if origin is not None:
-        summand, source = (reference() for reference in origin)
+        summand, source = origin
         summands.add(id(summand))
-        known[id(source)] = _alone(entries_at(source, sample.index), sample.index, source)
+        known[id(source)] = _alone(entries_at(source, sample.index), sample.index, source, others)
     return _evaluated(canonical.original.objective.expr, summands, known)
 
 
-def _alone(entries: Array, index: Index, expr: Any) -> Array:
-    """A value of the shape of `expr` that has `entries` at `index`, column-major, and zeros."""
-    out = np.zeros(expr.size)
+def _alone(entries: Array, index: Index, expr: Any, others: Array | None = None) -> Array:
+    """A value of the shape of `expr` that has `entries` at `index`, column-major, else zeros."""
+    out = np.zeros(expr.size) if others is None else others
     out[index] = entries
     return out.reshape(expr.shape, order="F")
 

@@ -45,9 +45,11 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     read_objective,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
+    Level,
     LossGroup,
     Slack,
     SplitSlack,
+    above_levels,
     in_simpler_atoms,
     read_losses,
     same,
@@ -90,6 +92,8 @@ class Canonical:
         A variable of the user's that another one of `problem` stands for up to a square.
     free : tuple of cvxpy.Variable
         Variables of the user's that are in arguments of `groups` alone, hence not in `problem`.
+    levels : tuple of Level
+        All that `whole` has beyond the user's problem; empty where it differs in other ways, too.
     """
 
     original: Any
@@ -102,6 +106,7 @@ class Canonical:
     groups: tuple[LossGroup, ...] = ()
     shifted: Shifted | None = None
     free: tuple[Any, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -216,8 +221,9 @@ def canonicalise(problem: Any) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value.
     """
-    whole, bundles = bundled(vectorised(problem))
-    whole = in_simpler_atoms(whole)
+    vectors, bundles = bundled(vectorised(problem))
+    leveled, levels = above_levels(vectors)
+    whole = in_simpler_atoms(leveled)
     reason = refusal(whole)
     if reason:
         raise NotScreenable(reason)
@@ -229,7 +235,7 @@ def canonicalise(problem: Any) -> Canonical:
     renamed = inverse[-1][0] if inverse and inverse[-1] else {}
     found = Canonical(
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
-        groups, shifted, free,
+        groups, shifted, free, levels if vectors is problem and whole is leveled else (),
     )
     apart = {variable.id for variable in found.slacks}
     if shifted is not None:

@@ -135,7 +135,8 @@ FAULTS = (
           "one wrong row reaches the user",
           "cvxpy_plugin/test_loss_atoms.py::test_one_wrong_number_among_many_is_found"),
     drawn("what CVXPY says of its own rows left out", DROPPED,
-          "known[id(source)] = _alone(entries_at(source, sample.index), sample.index, source)",
+          "known[id(source)] = "
+          "_alone(entries_at(source, sample.index), sample.index, source, others)",
           "pass", "nothing is compared", f"{SAMPLE}::test_one_row_that_is_different_is_read"),
     bounds("data that are looked at in some rows only", DROPPED,
            "and not _finite(recognition.problem.design, x):", "and False:",
