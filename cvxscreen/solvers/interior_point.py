@@ -429,11 +429,37 @@ class IntervalTerms:
         return out
 
     @cached_property
-    def natural(self) -> Array:
-        """Sizes of the coordinates at which margins are as far from 0 as the kinks; shape (d,)."""
-        sizes = self.problem.column_sizes / np.sqrt(max(self.n, 1))
+    def margins(self) -> float:
+        """About how far margins are from 0.
+
+        As the kinks are, or, where these are all at 0 (as those of a tail's losses), as far as the
+        squared norm and the bounds let coordinates move them.
+        """
         kinks = float(np.abs(self.b[: self.n]).mean()) if self.n else 0.0
-        return kinks / np.where(sizes > 0, sizes, np.inf)
+        return kinks or float(self._columns @ self._allowed)
+
+    @property
+    def natural(self) -> Array:
+        """Sizes of the coordinates that move margins as far; shape (d,)."""
+        sizes = self._columns
+        return self.margins / np.where(sizes > 0, sizes, np.inf)
+
+    @property
+    def _columns(self) -> Array:
+        """The usual entry of each column."""
+        return self.problem.column_sizes / np.sqrt(max(self.n, 1))
+
+    @property
+    def _allowed(self) -> Array:
+        """What a squared norm leaves of coordinates against all slopes, what bounds reach to."""
+        curvature = np.diag(self.quadratic())
+        ends = np.where(np.isfinite(self.lo) & np.isfinite(self.hi), self.hi - self.lo, 0.0)
+        pull = self.problem.column_sizes * float(np.linalg.norm(ends[: self.n]))
+        pull += np.abs(self.problem.linear)
+        found = np.divide(pull, curvature, out=np.zeros(len(pull)), where=curvature > 0)
+        at, bound, _ = self.bounds
+        np.maximum.at(found, at, np.where(np.isfinite(bound), np.abs(bound), 0.0))
+        return found
 
     def units_of_unseen(self, unit: Array) -> Array:
         """`unit`, but for coordinates that no loss sees: from those they share a constraint with.
@@ -1130,7 +1156,8 @@ class Attempt:
         gap += float(cost.sum())
         if len(f.e):
             gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
-        size = float(np.abs(theta) @ np.abs(t)) + float(np.abs(f.problem.linear) @ np.abs(x))
+        size = float(np.abs(theta) @ np.maximum(np.abs(t), LEAST_SIZE * f.margins))
+        size += float(np.abs(f.problem.linear) @ np.abs(x))
         apart = bool(len(f.endless)) and f.violation(t) > VIOLATED
         if len(f.e) and not apart:
             reach = np.abs(f.E) @ np.abs(x) + np.abs(f.e)
@@ -1256,6 +1283,10 @@ class Attempt:
         inside = path.live & ~at_low & ~at_high
         if self.reached and self.large(inside):
             return
+        if not f.b.any():  # every term has its kink at 0, which may be the optimum
+            self.consider(np.zeros_like(path.x), self.clipped(path), path.y)
+            if self.reached:
+                return
         self.solve_face(path.M, path.x, theta, path.y, inside)
 
     def solve_equations(self) -> None:

@@ -17,6 +17,8 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.rounding import UNIT
+from cvxscreen.certificates.certificate import cancelled, steepest_slopes
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
@@ -107,6 +109,8 @@ AIM, CLOSE, OTHERS = 0.8, 0.95, 0.25
 it, where the size of the optimum is known; solvers whose gap is another one."""
 LOOSE = 3e-4
 """Relative gap of the first look where there is nothing to predict from."""
+UNKNOWN_SLOPES = 0.01
+"""What a size by the steepest slopes counts for; those of an optimum are smaller."""
 WORTH = 0.8
 """A reduction that keeps a larger share of the terms costs more than it saves."""
 
@@ -153,7 +157,21 @@ class ToleranceSchedule:
             known = size is not None or best is not None
             share = CLOSE if known and self.inner.traits.stops_right_below else AIM
         scale = size_of_optimum(self.problem, best) if size is None else size
-        return self.factor * share * self.tol * max(scale, 1e-300)
+        return self.factor * share * max(self.tol * scale, self._rounding_at_zero(best), 1e-300)
+
+    def _rounding_at_zero(self, best: Point | SolverSnapshot | None) -> float:
+        """The gap that certifies an optimum of 0 where all kinks are at 0; 0 if that is not known.
+
+        See `cvxscreen.certificates.certificate.cancelled`.
+        """
+        problem = self.problem
+        if problem.losses.b.any() or (best is not None and best.gap < abs(best.primal)):
+            return 0.0
+        nothing = np.zeros(problem.n)
+        if isinstance(best, Point):
+            return UNIT * cancelled(problem, best.theta, nothing, nothing)
+        steepest = steepest_slopes(nothing, problem.losses.lo, problem.losses.hi)
+        return UNKNOWN_SLOPES * UNIT * cancelled(problem, steepest, nothing, nothing)
 
     def next(self, best: Point | SolverSnapshot | None, screening: Screening) -> tuple[float, bool]:
         """The gap to ask for, and whether it is the last; loose while nothing can be left out."""

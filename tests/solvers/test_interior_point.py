@@ -28,6 +28,9 @@ from cvxscreen.solvers.interior_point import (
     PrimalDualPath,
     fenchel_young,
 )
+from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.solution import Round
 
 SOLVE = InteriorPoint()
 
@@ -364,6 +367,39 @@ def test_only_a_rounding_error_is_moved_onto_a_bound() -> None:
     moved = terms.at_bounds(x)
     assert moved[0] == 0.0
     np.testing.assert_array_equal(moved[1:], x[1:])
+
+
+def tail(n: int, side: bool, noise: float) -> Problem:
+    """Losses of a nu-SVM, ``mean_i [rho - y_i <a_i, x>]_+ - 0.5 rho + 1/2 |x|^2``: kinks at 0."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, 5))
+    y = np.sign(X @ rng.standard_normal(5) + noise * rng.standard_normal(n))
+    zero, none = np.zeros(n), np.r_[np.ones(5), 0.0]
+    held = SideConstraints(np.eye(6)[5:], np.zeros(1), [("nonneg", 1)]) if side else None
+    return Problem(
+        Rows(np.c_[-y[:, None] * X, np.ones(n)]), Losses(zero, zero, zero, zero, zero + 1.0 / n),
+        Quadratic(none), np.r_[np.zeros(5), -0.5], side=held,
+    )
+
+
+@pytest.mark.parametrize("side", [False, True])
+@pytest.mark.parametrize("noise", [1.0, 10.0])
+@pytest.mark.parametrize("solver", ["interior_point", "newton"])
+def test_losses_without_a_scale_of_their_own(noise: float, side: bool, solver: str) -> None:
+    """All kinks at 0: neither is a point near 0 an optimum, nor one at 0 none.
+
+    A residual is charged with the size that the squared norm gives the coordinates, and an optimum
+    of 0 is met to the rounding of what cancels in it, in one call and few steps.
+    """
+    problem, rounds = tail(400, side, noise), list[Round]()
+    by_newton = solver == "newton" and not side
+    inner = Newton(max_steps=30) if by_newton else InteriorPoint(max_steps=30)
+    found = solve_screened(problem, inner, tol=1e-9, on_round=rounds.append)
+    clarabel = solved_by_cvxpy(problem)
+    assert found.certificate.ok
+    assert found.certificate.primal == pytest.approx(clarabel, abs=1e-8)
+    assert (abs(clarabel) < 1e-8) == (noise == 10.0)
+    assert len(rounds) == 1
 
 
 # -- a budget of losses ----------------------------------------------------------------------------
