@@ -6,7 +6,7 @@ records of `path`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ from cvxscreen.estimators.fitting import (
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
+from cvxscreen.solvers import newton
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
 from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
 from cvxscreen.solvers.lambda_max import SHARE, lambda_max
@@ -470,14 +471,18 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
             found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
     descends = mode == "certified" and bool((np.diff(grid) > 0).all())
-    descends = descends and along(problem, len(grid))
+    follow: Callable[..., Iterator[tuple[float, Array, Array]]] | None = None
+    if descends and newton.follows(problem):
+        follow = newton.along
+    elif descends and along(problem, len(grid)):
+        follow = descend_along
     ends: list[tuple[float, Array, Array]] = []
     last: Solution | None = None
     misses = 0
     while len(found) < len(grid):
         left = grid[len(found):]
-        if descends and misses < MISSES:
-            there = list(descend_along(problem, left, CLOSE * tol, known=ends))
+        if follow is not None and misses < MISSES:
+            there = list(follow(problem, left, CLOSE * tol, known=ends))
             gaps = _certified(problem, there, tol)
             found.extend((x, gap) for (_, x, _), gap in zip(there, gaps, strict=False))
             if gaps:

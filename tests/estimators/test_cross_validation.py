@@ -29,7 +29,7 @@ from cvxscreen.estimators import (
     SparseSVR,
     cross_validation,
 )
-from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers import dual_coordinate_descent, newton
 from cvxscreen.solvers.compiled_path import segments
 
 
@@ -182,6 +182,27 @@ def test_wide_sparse_folds_are_certified_and_score_as_single_fits_do(
     for row, (train, test) in zip(found.scores_, folds.split(X, y), strict=True):
         for score, C in zip(row, Cs, strict=True):
             single = ScreenedSVC(C, loss=loss, tol=1e-8).fit(X[train], y[train])
+            assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
+
+
+def test_tall_sparse_folds_are_followed_by_newton_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Squared hinges of few features: certified, and the scores of single fits."""
+    seen, follow = [], newton.along
+
+    def spy(*args, **named):  # type: ignore[no-untyped-def]
+        for point in follow(*args, **named):
+            seen.append(point[0])
+            yield point
+
+    monkeypatch.setattr(newton, "along", spy)
+    X, y = sparse_text_like(300, 20, density=0.1)  # too sparse for the compiled path
+    Cs, folds = np.array([0.01, 0.1, 1.0]), StratifiedKFold(3)
+    found = ScreenedSVCCV(Cs, cv=folds, loss="squared_hinge").fit(X, y)
+    assert seen == [*Cs] * 3
+    assert (found.path_gaps_ <= 1e-6).all()
+    for row, (train, test) in zip(found.scores_, folds.split(X, y), strict=True):
+        for score, C in zip(row, Cs, strict=True):
+            single = ScreenedSVC(C, loss="squared_hinge", tol=1e-8).fit(X[train], y[train])
             assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
 
 

@@ -157,6 +157,71 @@ def test_many_sparse_coordinates_use_conjugate_gradients() -> None:
     assert certify(problem, found.x, found.theta, tol=1e-5).ok
 
 
+SMOOTH = ["squared_hinge", "huber"]
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+def test_smooth_losses_take_few_steps_beside_an_intercept(loss: str, C: float) -> None:
+    """It has the curvature of its terms and next to nothing more, so Newton steps stay Newton's."""
+    problem = build(Case(loss, True, n=400, d=8, C=C))
+    found = Newton()(problem, target=1e-9 * scale_of(problem))
+    assert found.status == "optimal"
+    assert found.info["steps"] <= 4
+    assert certify(problem, found.x, found.theta, tol=1e-6).ok
+
+
+@pytest.mark.parametrize("loss", SMOOTH)
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix])
+def test_values_of_C_are_followed(loss: str, intercept: bool, storage: type) -> None:
+    """Each is certified, in hardly more steps than the first alone takes; from what is known, too.
+    """
+    rng, values, tol = np.random.default_rng(5), np.geomspace(0.01, 10.0, 8), 1e-8
+    X = rng.standard_normal((600, 70)) * (rng.random((600, 70)) < 0.2)
+    y = np.sign(X[:, 0] + 0.5 * rng.standard_normal(600))
+    make = svm if loss == "squared_hinge" else regression
+    problem = make(storage(X), y, loss=loss, intercept=intercept)
+    assert newton.follows(problem)
+    found = list(newton.along(problem, values, tol))
+    onward = list(newton.along(problem, values[3:], tol, known=found[:3]))
+    for C, x, theta in found + onward:
+        assert certify(problem.with_(C=C), x, theta, tol=1.1 * tol).ok
+    assert [C for C, _, _ in found] == list(values)
+    assert [C for C, _, _ in onward] == list(values[3:])
+
+
+def test_only_smooth_losses_are_followed_to_what_can_be_reached() -> None:
+    """No kinks, many rows, no system dearer than passes; no point where the target is out of reach.
+    """
+    problem = build(Case("squared_hinge", True, n=60))
+    assert newton.follows(problem)
+    assert list(newton.along(problem, np.array([1.0]), -1.0)) == []
+    assert not newton.follows(build(Case("hinge", n=60)))
+    for n, d in ((100, 30), (1600, 200)):
+        light = sp.random_array((n, d), density=0.01, rng=np.random.default_rng(0), format="csr")
+        assert not newton.follows(svm(light, np.resize([1.0, -1.0], n), loss="squared_hinge"))
+
+
+def test_slopes_are_balanced_by_those_that_can_move() -> None:
+    """All stay in their boxes; None where they would not, or none is inside."""
+    problem = build(Case("huber", True, n=60))
+    near = Newton()(problem, target=1e-9 * scale_of(problem))
+    aside = near.x + np.r_[np.zeros(problem.d - 1), 1e-3]
+    state = _NewtonIterate(problem, Start(aside, near.theta))
+    theta = state.balanced()
+    assert theta is not None
+    assert abs(state.gradient[-1]) > 1e-6 * np.abs(theta).sum()
+    assert abs(problem.free_columns[:, 0] @ theta) <= 1e-12 * np.abs(theta).sum()
+    assert (theta >= problem.losses.lo).all()
+    assert (theta <= problem.losses.hi).all()
+    assert set(np.flatnonzero(theta != state.theta)) <= set(state.inside())
+    state.gradient[-1] += 1e9
+    assert state.balanced() is None
+    state.theta = problem.losses.hi.copy()
+    assert state.balanced() is None
+
+
 def square(loss: str, C: float, *, intercept: bool, n: int = 120) -> Problem:
     """As many rows as columns: a median goes through nearly all of them."""
     rng = np.random.default_rng(7)
