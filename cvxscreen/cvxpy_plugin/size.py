@@ -60,15 +60,16 @@ soon done (absolute values with bounds, 5,500 x 1 to 5,500 x 4, estimated 0.06: 
 0.35 s for 0.08 to 0.13; one coordinate, 20,000 terms, estimated 0.2: 0.18 to 0.34 for 0.24 to 0.32,
 and then 0.01 for 0.2)."""
 
-FIRST, FIRST_COMPILED = 0.16, 0.7
+FIRST, FIRST_COMPILED = 0.2, 0.7
 """Estimated seconds of plain solves from which on screening is worth what it loads, once in a
-process: the plugin, 0.05 to 0.07 (hinges with squares, first call, CPU: 300 x 10 88 ms for 19,
-estimated 48; 1,000 x 10 79 for 79, estimated 160; pinball losses, 2,000 x 10 112 for 44, estimated
-72), and, for problems that numpy's own solvers are not for, compiled loops besides (CPU, machine
-loaded: sparse hinges, 10 to 20 entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200
-710 for 190, estimated 160; 4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420,
-estimated 1,700; squares beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770
-for 460, estimated 280; 6,000 x 100 830 for 1,440, estimated 900)."""
+process: the plugin (squared hinges and Huber's loss with squares, first call, CPU, loaded: 3,000 x
+20 250 to 310 ms for 110 to 140, estimated 120; 8,000 x 10 250 to 280 for 200 to 250, estimated 190;
+hinges with squares: 1,000 x 10 170 for 160 to 170, estimated 160; 2,000 x 10 150 to 220 for 1,000,
+estimated 320), and, for problems that numpy's own solvers are not for, compiled loops besides (CPU,
+machine loaded: sparse hinges, 10 to 20 entries a row, 500 x 1,000 730 ms for 71, estimated 100;
+1,000 x 200 710 for 190, estimated 160; 4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830
+for 3,420, estimated 1,700; squares beside an L1 norm, 200 x 1,000 810 for 620, estimated 500;
+20,000 x 20 770 for 460, estimated 280; 6,000 x 100 830 for 1,440, estimated 900)."""
 
 AGAIN = 0.25
 """Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem (hinges,
@@ -82,23 +83,19 @@ towards what it loads (100 pinball losses x 5, other values of a parameter: 4 to
 ALONE, BESIDE = 0.04, 0.2
 """Seconds of a plain solve from which on losses without squares and without anything beside them
 are worth it (1,000 to 3,000 absolute values or pinball losses x 5 to 100: 15 to 80 ms for 17 to
-1,500), and other problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; hinges with
-squares and a norm or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500
-for 900 to 1,400)."""
+1,500; smooth ones, an L1 norm beside them or not, 1,000 x 10, estimated 0.024: 16 to 40 ms for 30
+to 40; 3,000 x 10, estimated 0.07: 17 to 36 for 60 to 140; 3,000 x 40 30 for 220 to 390), and other
+problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; hinges with squares and a norm
+or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500 for 900 to
+1,400)."""
 
 UNSURE = 0.6
-"""The same where there are inequalities and squares of something else than the coordinates, or
-Huber's loss: OSQP takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40, estimated 0.5
-and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1
-and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all of them screened
-0.02 to 0.12); and for rows of a linear program (6,000 x 20 and x 30, estimated 0.23 and 0.44: 0.10
-and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
-
-SMOOTH = 200_000
-"""Entries of the data from which Huber's loss is taken where the objective squares nothing: in the
-first call of a process 20,000 terms x 10 take 0.24 s, plainly 0.43, and with an L1 norm 0.66 and
-0.97; half as many terms 0.24 for 0.16, and 0.68 for 0.42. With inequalities OSQP takes as long as
-for kinks."""
+"""The same where there are squares, or Huber's loss beside inequalities, but none of the
+coordinates, for OSQP: it takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40,
+estimated 0.5 and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one
+side there 1.1 and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all
+of them screened 0.02 to 0.12); and for rows of a linear program (6,000 x 20 and x 30, estimated
+0.23 and 0.44: 0.10 and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
 
 PIECES, OF_PIECE = 60, 1e-3
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
@@ -130,9 +127,11 @@ few rows for each coordinate (with it: sparse hinges, 1,000 x 200, 500 x 1,000 a
 with 10 and 20 entries a row 1.8, 2.2 and 1.2 times what was measured; dense 60 x 400 and 100 x 300,
 hinge and Huber's loss, 0.7 to 4 times)."""
 
-EASY = 0.15
-"""Share of that time that OSQP takes where no loss has a kink: Huber's (0.1 to 0.2), squared hinges
-(1,000 x 10 to 5,000 x 50, loaded machine: 0.15 to 0.55)."""
+SMOOTH_ROW, SMOOTH_ENTRY = 8e-6, 1.5e-6
+"""The same where no loss has a kink and nothing bounds the coordinates (Huber's, squared hinges and
+tubes, 500 x 10 to 20,000 x 10, 1,000 x 100 and 8,000 x 30, machine loaded: 0.9 to 2.3 times what
+was estimated, as OSQP takes 50 to 225 steps; beside an L1 norm 0.9 to 4 times, and up to 13 where
+its weight is large, in thousands of steps)."""
 
 OF_ENTRY, OF_PRODUCT, TIED = 5e-7, 1e-8, 10.0
 """Seconds that CVXPY takes for least squares: for each entry of the data and for each product with
@@ -213,8 +212,8 @@ class Size(NamedTuple):
         Whether terms are the largest of several values each: only OSQP takes longer for them than
         screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
         Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
-    huber, smooth : bool
-        Whether Huber's loss is among the terms; whether it is, or most terms are squared.
+    smooth : bool
+        Whether Huber's loss is among the terms, or most are squared, and nothing is bounded.
     tied : bool
         Whether a constraint has several coordinates.
     compiled : bool
@@ -234,7 +233,6 @@ class Size(NamedTuple):
     distances: float = 0.0
     quadratic: bool = False
     grouped: bool = False
-    huber: bool = False
     smooth: bool = False
     tied: bool = False
     compiled: bool = False
@@ -246,18 +244,17 @@ class Size(NamedTuple):
         across = min(self.filled / max(self.terms, 1.0), float(self.coordinates))
         found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * across**2)
         found += OF_DISTANCE * self.distances
-        slower = self.terms * (OSQP_ROW + OSQP_ENTRY * across)
-        return max(found, slower) if self._osqp(solver) else found
+        if not self._osqp(solver):
+            return found
+        if self.smooth:
+            return PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across)
+        return max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across))
 
     def estimate(self, solver: str = "") -> float:
-        """The same where it has been compared with what was measured; NaN elsewhere.
-
-        Losses without a kink are no work for OSQP (`EASY`) and have no estimate there.
-        """
+        """The same where it has been compared with what was measured; NaN elsewhere."""
         dense = self.filled >= 0.5 * self.terms * self.coordinates > 0.0
         tried = solver.upper() in ("", "CLARABEL") or self._osqp(solver)
-        easy = self._easy(solver)
-        return self.seconds(solver) if dense and tried and not easy else float("nan")
+        return self.seconds(solver) if dense and tried else float("nan")
 
     def takes_osqp_only(self, solver: str = "") -> bool:
         """Whether the problem is taken only because OSQP may take long for it."""
@@ -272,15 +269,11 @@ class Size(NamedTuple):
         """The same as `seconds` of the whole problem, rather too little."""
         fewer = min(self.height, float(self.coordinates))
         return max(
-            (EASY if self._easy(solver) else 1.0) * self.seconds(solver),
+            self.seconds(solver),
             self.height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
             self._seconds_of_squares(),
             OF_PIECE * self.pieces,
         )
-
-    def _easy(self, solver: str) -> bool:
-        # Not beside an L1 norm: with Huber's loss, 8,000 x 30, OSQP took 2.8 times `seconds`.
-        return self.smooth and not self.compiled and self._osqp(solver)
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -692,6 +685,7 @@ class _Walk:
         if self.spectral and not held:
             named = ", ".join(sorted(self.spectral))
             return Size(reason=f"without squares of the coordinates its term ({named}) {OF_A_KIND}")
+        smooth = "huber" in self.kinds or self.rounded >= 0.5 * terms > 0.0
         coordinates = tall | normed | broad | (self.residuals.keys() if folded else set())
         found = Size(
             terms=terms,
@@ -702,10 +696,9 @@ class _Walk:
             height=max((self.rows[key] for key in broad), default=0.0),
             squares=max(shrunk, folded),
             distances=self.distances,
-            quadratic=(held or self._curved or not terms) and not self.conic,
+            quadratic=(self.squares or "huber" in self.kinds or not terms) and not self.conic,
             grouped=self.grouped,
-            huber="huber" in self.kinds,
-            smooth="huber" in self.kinds or self.rounded >= 0.5 * terms > 0.0,
+            smooth=smooth and not self.limited,
             tied=self.tied,
         )
         found = found._replace(compiled=self._compiled(found, coordinates))
@@ -713,17 +706,12 @@ class _Walk:
 
     def _compiled(self, found: Size, coordinates: set[int]) -> bool:
         """Whether numpy's own solvers are not for a problem of this kind."""
-        smooth = bool(found.squares or found.huber) and self.kinds <= {"norm1", "abs", "huber"}
-        if smooth and not self.constrained and coordinates & self.shrunk:
+        squared = bool(found.squares) and self.kinds <= {"norm1", "abs"}
+        if squared and not self.constrained and coordinates & self.shrunk:
             return True
         rows = max(found.terms, found.height)
         sparse = found.filled + found.wide < DENSE_SHARE * rows * found.coordinates
         return sparse and found.coordinates >= SPARSE_COLUMNS
-
-    @property
-    def _curved(self) -> bool:
-        """Whether inequalities stand beside squares or Huber's loss."""
-        return self.limited and (self.squares or "huber" in self.kinds)
 
     @property
     def _lasso(self) -> bool:
@@ -739,8 +727,8 @@ class _Walk:
         simple = self.kinds <= SIMPLE and not (bound or self.beside or self.foreign or normed)
         if held and simple:
             terms, seconds = float(TERMS), BESIDE
-        elif found.huber and not (held or self.limited):
-            terms, seconds = (0.0 if found.filled >= SMOOTH else NEVER), NEVER
+        elif found.smooth and not held:
+            terms, seconds = NEVER, ALONE
         else:
             # Rows of a linear program, which neither a loss nor a slack is in.
             bare = 2.0 * self.kinked < found.terms and tall == self.sizes.keys()
@@ -753,7 +741,7 @@ class _Walk:
                 seconds = ALONE
             elif held:
                 seconds = BESIDE
-            elif bare or (self._curved and found.quadratic):
+            elif bare or found.quadratic:
                 seconds = UNSURE
             else:
                 seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE

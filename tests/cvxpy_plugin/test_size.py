@@ -179,7 +179,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
     "a lasso of middle size": lambda: lasso(1000, 800),
-    "Huber's loss without squares": lambda: without_squares(20_000, 10, cp.huber),
+    "Huber's loss without squares": lambda: without_squares(3000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
     "Huber's loss with bounds that OSQP is slow at": lambda: limited(4000, 20, cp.huber),
     "a norm beside squares and many losses": lambda: beside_a_norm(15_000, 15, 1.0),
@@ -280,7 +280,7 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a norm beside squares and losses": (
         lambda: beside_a_norm(6000, 10, 1.0), "small (6000 terms)"),
     "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
-    "Huber's loss without squares": (lambda: without_squares(9000, 5, cp.huber), "small"),
+    "Huber's loss without squares": (lambda: without_squares(1500, 5, cp.huber), "small"),
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
@@ -410,11 +410,11 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
     huber = cp.Problem(without_squares(30_000, 8, cp.huber).objective)
     assert not asked.why_plain(huber)
     normed = cp.Problem(huber.objective + cp.Minimize(cp.norm1(huber.variables()[0])))
-    small = [lasso(200, 400), lasso(20_000, 20), sparse_svm(words(1000, 200, 10)), normed]
+    small = [lasso(200, 400), lasso(20_000, 20), sparse_svm(words(1000, 200, 10))]
     for problem in small:
         assert "import" in asked.why_plain(problem)
     large = [lasso(6000, 100), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
-    numpy_alone = [fit(2000, 10), fit(60, 400, cp.pos), sparse_svm(words(3000, 100, 15))]
+    numpy_alone = [fit(2000, 10), fit(60, 400, cp.pos), sparse_svm(words(3000, 100, 15)), normed]
     for problem in (*large, *numpy_alone):
         assert not asked.why_plain(problem)
     for problem in small:
@@ -594,7 +594,7 @@ def test_compiled_loops_have_time_to_be_loaded_where_they_are_needed(
 
 def test_there_is_as_much_time_as_the_solver_would_take_that_solves_it_plainly() -> None:
     """OSQP takes a multiple of Clarabel's time; where it is not asked, Clarabel's counts."""
-    linear, smooth = bounded(3000, 10), bounded(3000, 10, loss=cp.huber)
+    linear, smooth = bounded(3000, 10), fit(3000, 10, cp.huber)
     conic = cp.Problem(linear.objective, [cp.norm(linear.variables()[0]) <= 1.0])
     for problem, osqp in ((linear, True), (conic, False), (smooth, False)):
         found = recognise(problem).problem
@@ -624,12 +624,12 @@ def test_nothing_is_estimated_where_it_was_not_compared_with_measurements() -> N
     assert dense.estimate() == dense.estimate("OSQP")  # CVXPY's choice for a quadratic program
     assert np.isnan(dense.estimate("SCS"))
     huber = measure(fit(2_000, 10, cp.huber))
-    assert huber.estimate("CLARABEL") > 0.0
-    assert np.isnan(huber.estimate())
     squared = measure(fit(2_000, 10, lambda e: cp.square(cp.pos(1 - e))))
-    assert np.isnan(squared.estimate())  # as quick as Huber's for OSQP
-    assert squared.at_least() == huber.at_least() < 0.2 * measure(fit(2_000, 10)).at_least()
-    assert squared.at_least("CLARABEL") == squared.seconds("CLARABEL")
+    assert squared.estimate() == huber.estimate() < 0.3 * measure(fit(2_000, 10)).estimate()
+    beside = measure(cp.Problem(fit(2_000, 10, cp.huber).objective + cp.Minimize(
+        cp.norm1(cp.Variable(10)))))
+    assert beside.estimate() == huber.estimate()  # OSQP again, with squares of its own
+    assert measure(bounded(2_000, 10, cp.huber)).estimate() > 5.0 * huber.estimate()
     w, X = cp.Variable(500), sp.random(20_000, 500, 0.02, random_state=0, format="csr")
     sparse = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(cp.abs(X @ w - 1))))
     assert np.isnan(measure(sparse).estimate("CLARABEL"))
