@@ -74,8 +74,8 @@ and Huber, C from 0.01 to 100, steps with it and with q itself: 48,000 x 300, 26
 x 300 2 to 10 and 3 to 13; but 2,000 x 500 and 600 x 600 up to 93 and 58, where faces change long.
 """
 SYSTEM = 600.0
-"""Most ``d^2`` for each row and share of its entries that is stored, where many values of C are
-followed: a factor then costs at most some 200 passes over the data. Measured, squared hinge and
+"""Most ``d^2`` for each row and share of its entries that is stored, for the systems of sparse rows
+to be cheap: a factor then costs at most some 200 passes over the data. Measured, squared hinge and
 Huber, 20 values of C, of the time of coordinate descent: 16,000 x 100 to 48,000 x 300 and 16,000 x
 500 (2 to 430) 0.15 to 1.1, 1,600 x 500 (5,200) 4."""
 FAST, MEDIUM, SLOW = 4, 8, 12
@@ -200,18 +200,22 @@ def needs_no_smoothing(problem: Problem) -> bool:
     return n >= max(MANY * d, 1) and bool((problem.losses.q > 0.0).all())
 
 
-def follows(problem: Problem) -> bool:
-    """Whether `along` is the quickest over many values of C: its systems cost less than passes."""
-    design = problem.design
+def systems_are_cheap(problem: Problem) -> bool:
+    """Whether a system of sparse rows costs less than the passes that it saves."""
+    (n, d), design = problem.design.shape, problem.design
     return (
         isinstance(design, Rows)
-        and problem.side is None
-        and problem.penalty is None
         and problem.quadratic.matrix is None
-        and problem.d <= DENSE_LIMIT
-        and problem.d**2 <= SYSTEM * problem.n * design.filled
-        and needs_no_smoothing(problem)
+        and MANY * d <= n
+        and d <= DENSE_LIMIT
+        and d**2 <= SYSTEM * n * design.filled
     )
+
+
+def follows(problem: Problem) -> bool:
+    """Whether `along` is the quickest over many values of C."""
+    plain = problem.side is None and problem.penalty is None
+    return plain and systems_are_cheap(problem) and needs_no_smoothing(problem)
 
 
 def along(
