@@ -22,6 +22,9 @@ from cvxscreen.errors import InvalidInput, UnknownName, quoted
 Array = NDArray[np.float64]
 Kind = TypeVar("Kind")
 
+LARGEST = 1.3e154
+"""Entries of data beyond it have squares that double precision does not hold."""
+
 
 def number(name: str, value: object, needed: str = "a number is needed") -> float:
     """`value` as a float, which may be infinite or NaN.
@@ -245,7 +248,7 @@ def stored(matrix: Any, name: str) -> Any:
         if m.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused
                 m = m.astype(np.float64)
-        finite = np.isfinite(m.data).all()
+        entries = m.data
     else:
         m = real(name, matrix)
         if m.dtype not in (np.float32, np.float64):
@@ -257,9 +260,14 @@ def stored(matrix: Any, name: str) -> Any:
             )
         if not (m.flags.c_contiguous or m.flags.f_contiguous):
             m = np.ascontiguousarray(m)
-        finite = bool(np.isfinite(m).all())
-    if not finite:
+        entries = m
+    largest = float(max(entries.max(initial=0.0), -entries.min(initial=0.0)))  # NaN stays NaN
+    if not np.isfinite(largest):
         raise InvalidInput(f"`{name}` holds NaN or infinity; impute or drop those rows first.")
+    if largest > LARGEST:
+        raise InvalidInput(
+            f"`{name}` holds numbers of {largest:.1e}, whose squares overflow; scale them first."
+        )
     return m
 
 

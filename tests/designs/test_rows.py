@@ -205,6 +205,8 @@ BAD = [
     (np.array([[1.0, np.inf]]), "NaN or infinity"),
     (np.array([[1.0, -np.inf]], dtype=np.float32), "NaN or infinity"),
     (sp.csr_matrix(np.array([[1.0, np.nan]])), "NaN or infinity"),
+    (np.array([[1.0, -1e155]]), "1.0e+155, whose squares overflow"),
+    (sp.csr_matrix(np.array([[1.0, 1e200]])), "1.0e+200, whose squares overflow"),
     (np.array([1.0, 2.0]), "shape"),
     (np.array(3.0), "shape"),
     (np.zeros((2, 2, 2)), "shape"),
