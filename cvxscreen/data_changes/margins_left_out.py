@@ -74,7 +74,9 @@ class LeaveOneOut(Record):
     unchanged, refitted : masks, shape (n,)
         Terms proven to change nothing, and terms that were solved again.
     decided : mask, shape (n,)
-        Classification: the interval has one sign. Regression: it is narrower than was asked.
+        Classification: the interval has one sign. Regression: it is narrower than was asked. Of a
+        term that is not though it was refitted, the number is not unique at the optimum without it
+        (an intercept may lie anywhere between two terms), or the end lies within its tolerance.
     finished : bool
         False where a limit or Ctrl-C ended the refits early; what is done is there.
     parts : tuple of LeaveOneOut
@@ -135,6 +137,7 @@ class LeaveOneOut(Record):
 
     def __str__(self) -> str:
         least, most = self.errors
+        after = int((self.refitted & ~self.decided).sum()) if self.finished else 0
         name = "error rate" if self.classification else "mean absolute residual"
         share = f"{least:.6g}" if least == most else f"{least:.6g} to {most:.6g}"
         return fields(
@@ -144,6 +147,7 @@ class LeaveOneOut(Record):
                 ("bounded", int((self.decided & ~self.unchanged & ~self.refitted).sum())),
                 ("refitted", int(self.refitted.sum())),
                 ("undecided", int((~self.decided).sum())),
+                *([("not unique, or within tolerance", after)] if after else []),
                 (name, share),
             ],
             title="Leave one out",

@@ -377,3 +377,16 @@ def test_refusals_name_what_was_found(tmp_path) -> None:
     if reduced.drift > 0:
         with pytest.raises(InvalidInput, match="reduced"):
             leave_one_out(solve(reduced))
+
+
+def test_a_margin_that_is_not_unique_is_said() -> None:
+    """Without one of three, two stand against two whose slopes all end: any intercept between."""
+    X = np.array([[1.0, 0.0], [0.5, 1.0], [-1.0, 0.3], [0.2, -1.0], [-0.4, -0.2]])
+    found = leave_one_out(solve(svm(X, [1, 1, 1, -1, -1], C=1e-3, intercept=True), tol=1e-9))
+    assert found.refitted.tolist() == (~found.decided).tolist() == [True] * 3 + [False] * 2
+    assert (found.low[:3] < -0.9).all()
+    assert (found.high[:3] > 0.9).all()
+    assert "not unique, or within tolerance  3" in str(found)
+    assert "not unique" not in str(replace(found, finished=False))
+    clear = leave_one_out(solve(svm(X[:4], [1, 1, -1, -1], C=1e-3), tol=1e-9))
+    assert "not unique" not in str(clear)
