@@ -212,10 +212,13 @@ def of_few(
 ) -> tuple[Array, Array] | None:
     """The vertex by pivots, or where these are many by the steps of an interior point method.
 
-    `part` as the first arguments of `pivots.vertex`.
+    `part` as the first arguments of `pivots.vertex`. No more terms than coordinates are none of
+    its programs.
     """
     if len(x) <= PIVOTED:
         return vertex(*part, x)
+    if len(part[1]) <= len(x):
+        return None
     rows, b, lo, hi, linear = (array[None] for array in part)
     got = vertices(rows, b, lo, hi, linear, x[None])
     return (got.x[0], got.theta[0]) if got.found[0] else None

@@ -10,7 +10,14 @@ import scipy.sparse as sp
 
 import cvxscreen as cs
 from cvxscreen.solvers.relaxation import foreseen
-from cvxscreen.solvers.smoothing import applies, least_squares, near_optimum, repeats
+from cvxscreen.solvers.smoothing import (
+    PIVOTED,
+    applies,
+    least_squares,
+    near_optimum,
+    of_few,
+    repeats,
+)
 
 
 def heavy(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -114,3 +121,11 @@ def test_losses_that_bend_and_norms_are_not_for_it() -> None:
     assert applies(cs.regression(X, y, C=np.inf, loss="absolute"))
     assert not applies(cs.regression(X, y, C=np.inf, loss="huber"))
     assert not applies(cs.regression(X, y, C=1.0, loss="absolute", penalty="l1"))
+
+
+@pytest.mark.parametrize("fewer", [0, 2])
+def test_no_more_terms_than_coordinates_are_left_alone(fewer: int) -> None:
+    d = PIVOTED + 6
+    rows = np.random.default_rng(0).standard_normal((d - fewer, d))
+    ones = np.ones(d - fewer)
+    assert of_few((rows, ones, -ones, ones, np.zeros(d)), np.zeros(d)) is None
