@@ -29,9 +29,8 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
 from cvxscreen.solvers.interface import Start, SubproblemResult
-from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import ScreenedRelaxation
-from cvxscreen.solvers.screened import ProblemInMemory, Times
+from cvxscreen.solvers.screened import ProblemInMemory, Times, run
 from cvxscreen.solvers.solution import Answer, Solution
 
 Array = NDArray[np.float64]

@@ -49,10 +49,12 @@ from cvxscreen.solvers.interface import (
 )
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.rows import ScreenedRows
-from cvxscreen.solvers.screened import A, L, P, ProblemInMemory, R, S, ScreenedProblem, Times
+from cvxscreen.solvers.screened import ProblemInMemory, one_round, run
 from cvxscreen.solvers.solution import Round, Solution
 
-__all__ = ["SubproblemSolver", "SubproblemResult", "MODES", "Start", "run", "solve_screened"]
+__all__ = [
+    "SubproblemSolver", "SubproblemResult", "MODES", "Start", "one_round", "run", "solve_screened",
+]
 
 WITHOUT_SOLUTION = ("infeasible", "unbounded")
 """What a pilot may have proven of the whole problem: no other solver finds more."""
@@ -61,26 +63,6 @@ WITHOUT_SOLUTION = ("infeasible", "unbounded")
 MANY_COLUMNS, OF_TERMS = 300, 4
 """Coordinates from which on columns are left out, and terms at most for each, theirs included: an
 absolute loss with an L1 norm, 200 x 1,000, takes 25 s with all columns and 0.4 so."""
-
-
-def run(screened: ScreenedProblem[S, R, A, L, P]) -> None:
-    """Screen and solve in turns until the problem says that it is over."""
-    while not screened.over:
-        one_round(screened)
-
-
-def one_round(screened: ScreenedProblem[S, R, A, L, P]) -> None:
-    """The steps in the module's docstring, once."""
-    began = perf_counter()
-    selection = screened.select()
-    reduced, lift = screened.reduce(selection)
-    answer = screened.solve(reduced, selection)
-    times = Times(began, perf_counter())
-    lifted = None if answer is None else lift(answer)
-    del reduced, lift, answer  # may be large, and evaluating data in chunks gathers rows anew
-    point = None if lifted is None else screened.evaluate(lifted, selection)
-    refuted = screened.put_back(selection, point)
-    screened.close(selection, refuted, times)
 
 
 def solve_screened(

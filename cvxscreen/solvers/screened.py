@@ -1,6 +1,6 @@
 """What the loop asks of a problem, and what every problem in memory keeps and hands out.
 
-`ScreenedProblem` is the contract; the loop that calls it is `cvxscreen.solvers.loop.run`. What it
+`ScreenedProblem` is the contract; the loop that calls it is `run`. What it
 means for terms, for terms and features under an L1 term, for data in chunks, and for losses beside
 another part of a CVXPY problem is in the classes that carry it out.
 """
@@ -151,6 +151,26 @@ class ScreenedProblem(ABC, Generic[S, R, A, L, P]):
         self.rounds.append(entry)
         if self.on_round is not None:
             self.on_round(entry)
+
+
+def run(screened: ScreenedProblem[S, R, A, L, P]) -> None:
+    """Screen and solve in turns until the problem says that it is over."""
+    while not screened.over:
+        one_round(screened)
+
+
+def one_round(screened: ScreenedProblem[S, R, A, L, P]) -> None:
+    """The steps in the docstring of `cvxscreen.solvers.loop`, once."""
+    began = perf_counter()
+    selection = screened.select()
+    reduced, lift = screened.reduce(selection)
+    answer = screened.solve(reduced, selection)
+    times = Times(began, perf_counter())
+    lifted = None if answer is None else lift(answer)
+    del reduced, lift, answer  # may be large, and evaluating data in chunks gathers rows anew
+    point = None if lifted is None else screened.evaluate(lifted, selection)
+    refuted = screened.put_back(selection, point)
+    screened.close(selection, refuted, times)
 
 
 class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
