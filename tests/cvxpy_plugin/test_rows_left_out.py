@@ -150,6 +150,8 @@ FORMS = [
     loop_of_constraints, absolute, quantile, both_sides, dead_zone, huber, elastic_net,
     constrained, maximised,
 ]
+LOOPS = {loop, loop_of_constraints}
+"""Slow in CVXPY itself: every third row is refitted."""
 RESIDUALS = {absolute, quantile, both_sides, dead_zone, huber, constrained, maximised}
 
 CLOSE = 1e-5
@@ -175,16 +177,18 @@ def test_every_row_is_what_a_refit_of_the_problem_without_it_says(form) -> None:
     problem.solve(method="screen")
     quick = leave_one_out(problem, refit=False)
     found = leave_one_out(problem, tol=1e-9, accuracy=1e-3)
-    truth = refits(form, ALL)
+    rows = ALL[::3] if form in LOOPS else ALL
+    truth = refits(form, rows)
     assert found.classification == (form not in RESIDUALS)
     assert found.decided.all()
     for record in (quick, found):
-        assert (record.low <= truth + CLOSE).all()
-        assert (record.high >= truth - CLOSE).all()
-    known = np.isfinite(found.value)
+        assert (record.low[rows] <= truth + CLOSE).all()
+        assert (record.high[rows] >= truth - CLOSE).all()
+    value = found.value[rows]
+    known = np.isfinite(value)
     assert known.any()
-    np.testing.assert_allclose(found.value[known], truth[known], atol=2e-3)
-    if found.classification:
+    np.testing.assert_allclose(value[known], truth[known], atol=2e-3)
+    if found.classification and form not in LOOPS:
         assert found.errors[0] == found.errors[1] == (truth <= 0).mean()
 
 

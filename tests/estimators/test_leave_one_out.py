@@ -98,8 +98,11 @@ SEVERAL = {
 }
 
 
-@pytest.mark.parametrize("name", SEVERAL)
-@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "groups"])
+@pytest.mark.parametrize(("name", "grouped"), [
+    pytest.param(name, grouped, id=f"{name}, {'groups' if grouped else 'alone'}",
+                 marks=[] if (number + grouped) % 2 else pytest.mark.long)
+    for grouped in (False, True) for number, name in enumerate(SEVERAL)
+])
 def test_one_score_of_several_classes(name: str, grouped: bool) -> None:
     """That of cross-validation, as the interval of how far the own class is ahead says for each."""
     model, groups = SEVERAL[name], HELD if grouped else None

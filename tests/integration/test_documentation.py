@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import cvxscreen
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.long  # the workflow "documentation" builds it for every change
 def test_the_documentation_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx")
     # In a copy: the pages of the reference are written beside their source.
     for folder in ("docs", "examples"):
         wanted = shutil.ignore_patterns("generated", "benchmarks", "__pycache__")

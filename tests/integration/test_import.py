@@ -126,10 +126,10 @@ DATA = "import numpy as np\nX = np.array([[1.0, 2.0], [-2.0, 1.0], [0.5, 0.5]])\
 @pytest.mark.parametrize(
     "imports",
     [
-        "import cvxpy as cp, cvxscreen",
+        pytest.param("import cvxpy as cp, cvxscreen", marks=pytest.mark.long),
         "import cvxscreen, cvxpy as cp",
-        "from cvxscreen import svm\nimport cvxpy as cp",
-        "from cvxscreen import *\nimport cvxpy as cp",
+        pytest.param("from cvxscreen import svm\nimport cvxpy as cp", marks=pytest.mark.long),
+        pytest.param("from cvxscreen import *\nimport cvxpy as cp", marks=pytest.mark.long),
         "import cvxscreen.errors\nimport cvxpy.atoms\nimport cvxpy as cp",
         "import importlib.util, cvxscreen\n"
         "assert importlib.util.find_spec('cvxpy').loader.is_package('cvxpy')\nimport cvxpy as cp",

@@ -243,7 +243,7 @@ def test_no_parameter_is_no_proof_of_infeasibility() -> None:
 
 def test_a_small_change_is_no_small_gap() -> None:
     """Algorithm 2 ends on a change below 1e-6; for small eta far more is left to gain."""
-    problem = cvxscreen.raso(shared_tasks(5, 12, 40, 2), h=3, alpha=1.0, beta=0.01)
+    problem = cvxscreen.raso(shared_tasks(3, 6, 15, 1), h=3, alpha=1.0, beta=0.02)
     rounds = Bcd(accelerate=False, max_rounds=600)(problem, 1e-7).rounds
     change = -np.diff([done.objective for done in rounds])
     still = int(np.flatnonzero(change < 1e-6)[0]) + 1

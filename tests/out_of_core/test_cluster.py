@@ -115,6 +115,7 @@ def test_a_task_that_raises_is_repeated(client: Any, mapped: Mapped, tmp_path: P
         engine.run(Sum(), source, (WEIGHT,))
 
 
+@pytest.mark.long  # processes die and are started anew, for seconds
 def test_a_solve_survives_a_worker_that_is_killed_in_it(client: Any, tmp_path: Path) -> None:
     data, y = cvxscreen.datasets.two_gaussians(2000, 4, seed=3)
     np.save(tmp_path / "data.npy", data)

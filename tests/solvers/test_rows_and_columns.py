@@ -51,9 +51,12 @@ from cvxscreen.solvers.solution import warm_start
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 
-@pytest.mark.parametrize("data", ["dense", "sparse", "scaled"])
 @pytest.mark.parametrize("loss", [*CURVED, *KINKED])
-@pytest.mark.parametrize("inner", [None, Sdca(every=2)])
+@pytest.mark.parametrize(("inner", "data"), [
+    (None, "dense"), (None, "sparse"), (None, "scaled"),
+    (Sdca(every=2), "dense"), (Sdca(every=2), "sparse"),
+    pytest.param(Sdca(every=2), "scaled", marks=pytest.mark.long),  # tens of times as many epochs
+])
 def test_nothing_wrong_is_proven_in_turns(loss: str, data: str, inner: Sdca | None) -> None:
     """Along a path, whatever the solver, what was proven on reduced problems holds on the full."""
     proven, previous = 0, None
