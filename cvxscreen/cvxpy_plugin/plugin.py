@@ -212,9 +212,6 @@ def best_plain(
     answers = [] if before is None else [before]
     failures: list[cp.error.SolverError] = []
     for solver in solvers:
-        if answers:  # CVXPY compiles some atoms by the values that variables have, or fails to
-            for variable in problem.variables():
-                variable.save_value(None)
         try:
             value = plain(problem, request, reason, solver)
         except cp.error.SolverError as error:

@@ -469,7 +469,13 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     talk = {"verbose": True} if request.verbose else {}
     began = thread_time()
     try:
-        value = problem.solve(solver=solver, **talk, **request.options)
+        try:
+            value = problem.solve(solver=solver, **talk, **request.options)
+        except TypeError:
+            # CVXPY cannot compile `sum_largest` of a fractional number of entries with values, and
+            # an answer from here may be the first that the variables have.
+            with _without_values(problem):
+                value = problem.solve(solver=solver, **talk, **request.options)
     finally:
         TRIALS.count(problem, plain=thread_time() - began)
     stats = problem.solver_stats
@@ -477,6 +483,20 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         report = Report(False, reason, request.mode, stats.solver_name)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return value
+
+
+@contextmanager
+def _without_values(problem: Any) -> Iterator[None]:
+    """The variables of `problem` have no values inside, and those they had after an exception."""
+    held = [(variable, variable.value) for variable in problem.variables()]
+    for variable, _ in held:
+        variable.save_value(None)
+    try:
+        yield
+    except BaseException:
+        for variable, value in held:
+            variable.save_value(value)
+        raise
 
 
 def add_estimate(problem: Any, request: Request) -> None:

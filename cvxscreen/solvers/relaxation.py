@@ -95,6 +95,8 @@ FASTER = 10.0
 """
 ROUNDED = 16.0 * UNIT
 """Residual, in units of ``||theta|| ||a column||``, and violation that are but rounding."""
+OUTSIDE = 1e-9
+"""Violation of the side constraints, in their own units, from which on a point is outside."""
 ASIDE = 0.01
 """How far repeated kinks are moved, in units of their distance from the next: the vertex that is
 found then was that of kinks as they are in 13 of 20 fits of whole numbers, zeros and marks with
@@ -401,7 +403,7 @@ class ScreenedRelaxation(
         count = int(off.sum())
         hard = problem.losses.any_hard
         worse = centre is not None and point.value > centre.value + 1e-12 * abs(centre.value)
-        if count and worse and not hard:
+        if count and worse and not hard and self.feasible(centre):
             if count <= self.keep:
                 self.held |= off
             self.retreat()
@@ -412,6 +414,16 @@ class ScreenedRelaxation(
             self.keep = min(self.keep, REFUTED * max(count, 4 * problem.d))
             self.weight /= FASTER
         return count
+
+    def feasible(self, centre: Candidate | None) -> bool:
+        """Whether the side constraints hold there; values of a point outside compare with none.
+
+        Such a start comes from another right side: of a smaller return, of a larger budget.
+        """
+        side = self.problem.side
+        if side is None or centre is None:
+            return True
+        return side.violation(centre.x) <= OUTSIDE * (1.0 + float(np.abs(side.offset).max()))
 
     def retreat(self) -> None:
         """After a relaxation that ran away: a proximal step, and more terms."""

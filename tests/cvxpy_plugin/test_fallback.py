@@ -138,6 +138,26 @@ def test_another_solver_does_not_meet_the_values_that_the_first_has_left(
     assert problem.status == cp.OPTIMAL
 
 
+def test_a_plain_solve_does_not_fail_because_of_the_values_of_a_screened_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same: CVXPY alone compiles before there are values. After an error they are as before."""
+    rng = np.random.default_rng(0)
+    w, least = cp.Variable(3), cp.Parameter(value=0.0)
+    risk = cp.cvar(-rng.standard_normal((90, 3)) @ w, 0.95)
+    problem = cp.Problem(cp.Minimize(risk), [w >= 0, cp.sum(w) == 1, w[0] >= least])
+    problem.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(problem).recognised
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    least.value, before = 0.9, w.value
+    with pytest.raises(TypeError, match="no_such_option"):
+        request.plain(problem, request.Request(options={"no_such_option": 1}), "asked", "CLARABEL")
+    np.testing.assert_array_equal(w.value, before)
+    problem.solve(method="screen")
+    assert not cvxscreen.Report.of(problem).recognised
+    assert w.value[0] == pytest.approx(0.9, abs=1e-6)
+
+
 def test_where_cvxpys_choice_fails_another_solver_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

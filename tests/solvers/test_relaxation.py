@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from portfolios import portfolio
 from scipy.optimize import linprog
 
 import cvxscreen as cs
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Layout, Problem, Quadratic
 from cvxscreen.designs.rows import Rows
@@ -588,3 +591,24 @@ def test_a_solver_that_was_named_is_not_passed_over() -> None:
         found = cs.solve(problem, solver=Named(), tol=1e-8)
         assert found.status == "optimal"
         assert asked
+
+
+@pytest.mark.parametrize("least", [0.2, 0.5, 0.9])
+def test_a_start_outside_the_constraints_has_no_value_to_compare_with(least: float) -> None:
+    """Another right side moves the optimum uphill, which is no sign of a relaxation that ran away.
+
+    The step of an efficient frontier: a few rounds over some of the terms, not sets that double.
+    """
+    before = portfolio(6000, 8, ridge=0.0)
+    known = solve_screened(before, InteriorPoint(), tol=1e-9)
+    F, offset = before.side.matrix, before.side.offset.copy()
+    offset[1] = -least  # x_1 >= least, a row of its own
+    after = replace(before, side=SideConstraints(F, offset, before.side.dims))
+    start = Start(known.x, known.theta, None, known.multipliers)
+    found = solve_screened(after, InteriorPoint(), tol=1e-9, start=start)
+    alone = solve_screened(after, InteriorPoint(), tol=1e-9)
+    assert found.value > known.value
+    assert found.certificate.ok
+    assert found.value == pytest.approx(alone.value, rel=1e-9)
+    assert len(found.rounds) <= 4
+    assert max(step.kept for step in found.rounds) < 0.4 * after.n
