@@ -279,8 +279,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
 
             limits = Limits(*(request_of(name) for name in LIMITS))
             return solve_screened(
-                problem, builtin_solver(problem, limits), mode=request.mode, tol=request.tol,
-                start=start,
+                problem, builtin_solver(problem, limits, cold=start is None), mode=request.mode,
+                tol=request.tol, start=start,
             ), None
         if own:
             found = engine_solution(recognition, asked, request, start, kept)
