@@ -438,18 +438,19 @@ class IntervalTerms:
         kinks = float(np.abs(self.b[: self.n]).mean()) if self.n else 0.0
         return kinks or float(self._columns @ self._allowed)
 
-    @property
+    @cached_property
     def natural(self) -> Array:
-        """Sizes of the coordinates that move margins as far; shape (d,)."""
+        """Sizes of the coordinates that move margins as far, or that are allowed; shape (d,)."""
         sizes = self._columns
-        return self.margins / np.where(sizes > 0, sizes, np.inf)
+        seen = self.margins / np.where(sizes > 0, sizes, np.inf)
+        return np.where(sizes > 0, seen, self._allowed)
 
     @property
     def _columns(self) -> Array:
         """The usual entry of each column."""
         return self.problem.column_sizes / np.sqrt(max(self.n, 1))
 
-    @property
+    @cached_property
     def _allowed(self) -> Array:
         """What a squared norm leaves of coordinates against all slopes, what bounds reach to."""
         curvature = np.diag(self.quadratic())
