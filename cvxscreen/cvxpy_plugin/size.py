@@ -89,13 +89,16 @@ problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; hinges with 
 or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500 for 900 to
 1,400)."""
 
-UNSURE = 0.6
+UNSURE, LOADED = 0.6, 0.4
 """The same where there are squares, or Huber's loss beside inequalities, but none of the
-coordinates, for OSQP: it takes 0.2 to 5 times what is estimated (3,000 x 10 and 3,000 x 40,
-estimated 0.5 and 0.8: absolute values and a variance on the simplex 1.1 and 3.2; squares of one
-side there 1.1 and 2.6; Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; all
-of them screened 0.02 to 0.12); and for rows of a linear program (6,000 x 20 and x 30, estimated
-0.23 and 0.44: 0.10 and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
+coordinates: for OSQP before and after what screening takes is loaded, the first for other solvers,
+too. OSQP takes 0.1 to 6 times what is estimated (estimated 0.5 and 0.8, 3,000 x 10 and x 40:
+absolute values and a variance on the simplex 1.1 and 3.2; squares of one side there 1.1 and 2.6;
+Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; estimated 0.4, 2,500 x 10,
+1,650 x 40 and 2,900 x 3: semivariance on the simplex 0.04 to 0.07, Huber's loss of one sign 0.16 to
+0.8; screened 0.02 to 0.12, badly scaled columns 0.3 for 1.5; estimated 0.26, 1,600 x 10:
+semivariance 0.04, screened 0.05). And the first for rows of a linear program (6,000 x 20 and x 30,
+estimated 0.23 and 0.44: 0.10 and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
 
 PIECES, OF_PIECE = 60, 1e-3
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
@@ -176,6 +179,8 @@ class Needs(NamedTuple):
         Of a plain solve: what it takes for terms, and for squares over data.
     wide : float
         Entries of the data.
+    unsure : bool
+        Whether `LOADED` seconds of OSQP are enough once everything is loaded.
     """
 
     terms: float
@@ -183,6 +188,7 @@ class Needs(NamedTuple):
     seconds: float
     squares: float
     wide: float
+    unsure: bool
 
 
 class Size(NamedTuple):
@@ -293,8 +299,8 @@ class Size(NamedTuple):
                 "it has about as many coordinates as terms, or too few data, so there is nothing "
                 "to be saved (`always=True` screens all the same)"
             )
-        slow = self.seconds(solver) >= self.needs.seconds
-        slow = slow and (not self.grouped or self._osqp(solver))
+        due = LOADED if self.needs.unsure and self._osqp(solver) else self.needs.seconds
+        slow = self.seconds(solver) >= due and (not self.grouped or self._osqp(solver))
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
@@ -344,7 +350,8 @@ class Imports:
         size = measured(problem)
         if loops_loaded() if size.compiled else _imported():
             return ""
-        due = FIRST_COMPILED if size.compiled else FIRST
+        unsure = size.needs is not None and size.needs.unsure
+        due = FIRST_COMPILED if size.compiled else UNSURE if unsure else FIRST
         if self.spent + self._price(problem, solver) >= due:
             return ""
         return f"it is small ({size.words()}), and {ONCE}"
@@ -721,6 +728,7 @@ class _Walk:
 
     def _needs(self, found: Size, tall: set[int], broad: set[int]) -> Needs:
         """How large a problem of this kind has to be."""
+        unsure = False
         held = self._held(tall)
         bound = any(ids <= tall | broad for ids in self.constrained)
         normed = bool((tall | broad) & self.shrunk)
@@ -742,13 +750,13 @@ class _Walk:
             elif held:
                 seconds = BESIDE
             elif bare or found.quadratic:
-                seconds = UNSURE
+                seconds, unsure = UNSURE, not bare
             else:
                 seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
         squares = SQUARES_ALONE if self._lasso else SQUARES_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
         at_least = AT_LEAST if terms == OTHERWISE else 0.0
-        return Needs(terms, at_least, seconds, squares, wide)
+        return Needs(terms, at_least, seconds, squares, wide, unsure)
 
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""

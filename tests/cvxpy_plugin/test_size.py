@@ -182,6 +182,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "Huber's loss without squares": lambda: without_squares(3000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
     "Huber's loss with bounds that OSQP is slow at": lambda: limited(4000, 20, cp.huber),
+    "Huber's loss with bounds of middle size": lambda: limited(2600, 10, cp.huber),
     "a norm beside squares and many losses": lambda: beside_a_norm(15_000, 15, 1.0),
     "a squared norm beside losses": lambda: cp.Problem(
         fit(300, 10).objective + cp.Minimize(cp.norm(cp.Variable(10)) ** 2)),
@@ -326,6 +327,8 @@ def test_a_matrix_mixes_what_is_stacked() -> None:
 def test_the_solver_that_would_solve_it_plainly_decides(solver: str, taken: bool) -> None:
     assert (measure(bounded(3000, 10)).why_not(solver) == "") is taken
     assert measure(bounded(3000, 10)).why_not("OSQP") == ""
+    middle = measure(limited(2600, 10, cp.huber))
+    assert (middle.why_not(solver) == "") is taken
     assert (measure(classes(3000, 5)).why_not(solver) == "") is taken
     assert measure(classes(3000, 5)).terms == 3000
     linear = bounded(3000, 10)
@@ -373,9 +376,10 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     monkeypatch.setattr(size, "_imported", lambda: False)
-    for small in (fit(4000, 10, cp.huber), fit(60, 400, cp.pos)):
+    for small in (fit(4000, 10, cp.huber), fit(60, 400, cp.pos), limited(3000, 10, cp.huber)):
         assert "import" in request.Request().why_plain(small)
-    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos), fit(12_000, 10, cp.huber)):
+    numerous = fit(12_000, 10, cp.huber), limited(4000, 10, cp.huber)
+    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos), *numerous):
         monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
         monkeypatch.setattr(size, "_imported", lambda: False)
         assert not request.Request().why_plain(large)
