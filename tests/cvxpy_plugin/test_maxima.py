@@ -12,7 +12,7 @@ import pytest
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
-from cvxscreen.cvxpy_plugin.recognise import epigraph
+from cvxscreen.cvxpy_plugin.recognise import epigraph, matrices
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -251,4 +251,27 @@ def test_squares_stay_with_their_coordinates_where_a_helper_comes_first() -> Non
     )
     value = problem.solve(solver="CLARABEL", **TIGHT)
     assert problem.solve(method="screen", always=True) == pytest.approx(value, rel=1e-8, abs=1e-9)
+    assert cvxpy_plugin.Report.of(problem).recognised
+
+
+def test_a_helper_with_many_bounds_takes_as_few_products_as_one_with_two(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``pos(max(...))`` has one helper that is above all rows; its row of needs unites theirs."""
+    calls: list[int] = []
+
+    def counted(factor: Any) -> Any:
+        calls.append(len(factor))
+        return matrices.diagonal(factor)
+
+    monkeypatch.setattr(epigraph, "diagonal", counted)
+    X, w = np.random.default_rng(0).standard_normal((600, 4)), cp.Variable(4)
+    problem = cp.Problem(cp.Minimize(cp.pos(cp.max(1 - X @ w)) + cp.sum_squares(w - 1)))
+    draft = Draft.of(standardise(canonicalise(problem)))
+    epigraph.chain_bounds(draft)
+    assert isinstance(draft.steps[-1], epigraph.ChainedBounds)
+    assert 600 in calls
+    assert len(calls) < 10
+    value = problem.solve(solver="CLARABEL", **TIGHT)
+    assert problem.solve(method="screen", always=True) == pytest.approx(value, rel=1e-8)
     assert cvxpy_plugin.Report.of(problem).recognised

@@ -290,10 +290,8 @@ def _chain(draft: Draft, inside: Any, columns: Index, rows: Index, data: Any) ->
     for count in np.unique(counts):
         group, begin = names[counts == count], start[counts == count]
         spot = order[begin[:, None] + np.arange(count)]
-        pieces = tuple(
-            sp.csr_array(diagonal(1.0 / rise[spot[:, k]]) @ draft.inequalities[low[spot[:, k]]])
-            for k in range(count)
-        )
+        each = spot.ravel()
+        pieces = sp.csr_array(diagonal(1.0 / rise[each]) @ draft.inequalities[low[each]])
         draft.steps.append(ChainedBounds(group, _pattern(low[spot], inside, group), pieces))
     draft.eliminated[names] = True
     rest = draft.inequalities[np.setdiff1d(np.arange(draft.inequalities.shape[0]), rows)]
@@ -317,17 +315,17 @@ class ChainedBounds:
     ----------
     columns : array of int, shape (g,)
     needs : CSR array, shape (g, N)
-    lower : tuple of CSR array, each of shape (g, m)
-        Rows ``column - p`` as combinations of raw rows.
+    lower : CSR array, shape (g k, m)
+        Rows ``column - p`` as combinations of raw rows, the k of each column one after the other.
     """
 
     columns: Index
     needs: Any
-    lower: tuple[Any, ...]
+    lower: Any
 
     def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Step.primal`."""
-        return np.max([-(piece @ values) for piece in self.lower], axis=0)
+        return np.asarray(-(self.lower @ values)).reshape(len(self.columns), -1).max(axis=1)
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: nothing to add."""
@@ -335,10 +333,9 @@ class ChainedBounds:
 
 def _pattern(rows: Index, inside: Any, columns: Index) -> Any:
     """The columns that some rows hold, but for `columns`; rows of shape (g, k) are united."""
-    total = abs(inside[rows[:, 0]])
-    for k in range(1, rows.shape[1]):
-        total = total + abs(inside[rows[:, k]])
-    out = sp.csr_array(total).tocoo()
+    count, k = rows.shape
+    unite = sp.csr_array((np.ones(rows.size), np.arange(rows.size), k * np.arange(count + 1)))
+    out = sp.csr_array(unite @ abs(inside[rows.ravel()])).tocoo()
     keep = out.col != columns[out.row]
     return sp.csr_array((out.data[keep], (out.row[keep], out.col[keep])), shape=out.shape)
 
