@@ -715,7 +715,6 @@ def in_simpler_atoms(problem: Any) -> Any:
 
     Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
     written anew keep their identifiers, by which dual values go back to the user's.
-
     """
     if not SIMPLER.keys() & set(problem.atoms()):
         return problem
