@@ -241,7 +241,7 @@ def along(
         above = here.primal(state.x, state.t)
         while True:
             # Of the optimum, not of P: a gap in between would be asked for again and again.
-            found = newton.go_on(state, tol / (1.0 + 2.0 * tol) * above, state.steps)
+            found = newton.go_on(state, tol / (1.0 + 2.0 * abs(tol)) * above, state.steps)
             if found.status != "optimal":
                 return
             above, gap = here.primal(state.x, state.t), found.info["gap"]
