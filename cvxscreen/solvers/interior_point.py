@@ -443,7 +443,7 @@ class IntervalTerms:
         """Sizes of the coordinates that move margins as far, or that are allowed; shape (d,)."""
         sizes = self._columns
         seen = self.margins / np.where(sizes > 0, sizes, np.inf)
-        return np.where(sizes > 0, seen, self._allowed)
+        return seen if sizes.all() else np.where(sizes > 0, seen, self._allowed)
 
     @property
     def _columns(self) -> Array:
@@ -453,7 +453,8 @@ class IntervalTerms:
     @cached_property
     def _allowed(self) -> Array:
         """What a squared norm leaves of coordinates against all slopes, what bounds reach to."""
-        curvature = np.diag(self.quadratic())
+        form = self.problem.quadratic
+        curvature = form.diagonal + (0.0 if form.matrix is None else np.diag(form.matrix))
         ends = np.where(np.isfinite(self.lo) & np.isfinite(self.hi), self.hi - self.lo, 0.0)
         pull = self.problem.column_sizes * float(np.linalg.norm(ends[: self.n]))
         pull += np.abs(self.problem.linear)

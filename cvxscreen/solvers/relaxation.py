@@ -423,7 +423,8 @@ class ScreenedRelaxation(
         side = self.problem.side
         if side is None or centre is None:
             return True
-        return side.violation(centre.x) <= OUTSIDE * (1.0 + float(np.abs(side.offset).max()))
+        units = 1.0 + float(np.abs(side.offset).max(initial=0.0))
+        return side.violation(centre.x) <= OUTSIDE * units
 
     def retreat(self) -> None:
         """After a relaxation that ran away: a proximal step, and more terms."""
