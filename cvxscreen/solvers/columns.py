@@ -21,15 +21,14 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
-from cvxscreen.solvers.interface import Start, SubproblemResult
-from cvxscreen.solvers.relaxation import ScreenedRelaxation
+from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
+from cvxscreen.solvers.relaxation import ScreenedRelaxation, few_terms
 from cvxscreen.solvers.screened import ProblemInMemory, Times, run
 from cvxscreen.solvers.solution import Answer, Solution
 
@@ -37,9 +36,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-AT_ONCE, OF_TERMS = 40, 4
-"""Columns that are let in at once, or one for so many other terms where these are more; as many as
-these where losses are smooth, whose slopes change less from round to round."""
+AT_ONCE = 40
+"""Columns that are let in at once, or one for each other term where these are more."""
 WIDE = 2
 """Coordinates for each other term from which on columns are left out. Where nearly every term ends
 with a column of its own, CPU seconds with all columns and so: an absolute loss 0.2 and 0.4 at
@@ -48,6 +46,10 @@ ASKED = 1e-9
 """A column asks to be let in where its slope is outside of the range by more, relatively."""
 INSIDE, PRUNED = 0.7, 10
 """Columns go out again whose slope is within such a share of the range, in so many first rounds."""
+ACCURACY = 1e-11
+"""Relative gap asked of restrictions, which costs a step or two more than a tolerance does."""
+SHARE = 0.5
+"""All columns are let in where more than this share of them would be."""
 MAX_ROUNDS = 40
 """Rounds after which all columns are let in; 3 to 10 are usual."""
 
@@ -81,17 +83,9 @@ class UnitTerms:
         design, f, d = problem.design, problem.losses, problem.d
         if not isinstance(design, Rows) or problem.side is not None or problem.penalty is not None:
             return None
-        matrix, p = design.matrix, design.matrix.shape[1]
-        counts = np.diff(matrix.indptr) if sp.issparse(matrix) else np.count_nonzero(matrix, axis=1)
-        terms = np.flatnonzero((counts == 1) & ~design.extra.any(axis=1))
+        terms, coordinates, factors = design.single
         if 2 * len(terms) < d or problem.quadratic.matrix is not None:
             return None
-        part = sp.coo_array(matrix[terms])
-        factors = part.data.astype(np.float64)
-        if design.scale is not None:
-            factors = factors * design.scale[terms[part.row]]
-        used = factors != 0.0
-        terms, coordinates, factors = terms[part.row[used]], part.col[used], factors[used]
         b, lo, hi = f.b[terms], f.lo[terms], f.hi[terms]
         low, high = np.where(b < 0.0, hi, lo), np.where(b > 0.0, lo, hi)
         ends = np.sort([factors * low, factors * high], axis=0)
@@ -100,7 +94,7 @@ class UnitTerms:
         with np.errstate(invalid="ignore"):
             least, most = (np.bincount(coordinates, end, d) for end in ends)
         held = least < most
-        held[coordinates[bent]] = held[p:] = False
+        held[coordinates[bent]] = False
         if 2 * int(held.sum()) < d or WIDE * (problem.n - len(terms)) > d:
             return None
         mine = held[coordinates]
@@ -161,6 +155,7 @@ class ScreenedColumns(
         self.working_set = ~units.held
         self.missing: Mask = np.zeros(self.problem.d, dtype=bool)
         self.last: Lifted | None = None
+        self.value = np.inf
 
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Let in what the start has, and what its slopes, or those at 0, ask for."""
@@ -182,7 +177,7 @@ class ScreenedColumns(
         excess = np.where(self.working_set, 0.0, units.excess(wanted))
         asked = np.flatnonzero(excess > ASKED * np.abs(wanted))
         others = self.problem.n - len(units.terms)
-        most = max(AT_ONCE, others if self.problem.losses.q.any() else others // OF_TERMS)
+        most = max(AT_ONCE, others)
         out = np.zeros(len(excess), dtype=bool)
         out[asked[np.argsort(-excess[asked], kind="stable")[:most]]] = True
         return out
@@ -214,7 +209,12 @@ class ScreenedColumns(
         return reduced, lift
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
-        """Its optimum, by the loop that leaves out terms."""
+        """Its optimum, by the loop that leaves out terms where that is to any purpose."""
+        if few_terms(reduced):
+            value = abs(self.value)
+            target = min(0.1 * self.tol, ACCURACY) * value if np.isfinite(value) else 0.0
+            self.result = call_checked(self.inner, reduced, None, target)
+            return self.result if self.result.usable else None
         rest = ScreenedRelaxation(reduced, self.inner, self.mode, 0.1 * self.tol, (), None)
         rest.begin(None, self.whole_loop)
         run(rest)
@@ -239,8 +239,12 @@ class ScreenedColumns(
             self.finished, self.missing = everything, ~self.working_set
             return int(self.missing.sum())
         self.last, self.missing = point, self.asking(point.wanted)
-        if len(self.rounds) < PRUNED:
-            self.working_set &= ~self.units.inside(point.wanted)
+        before, self.value = self.value, self.problem.primal(point.x)
+        if not everything:
+            if len(self.rounds) < PRUNED and self.value < before:
+                self.working_set &= ~self.units.inside(point.wanted)
+            if np.count_nonzero(self.working_set | self.missing) > SHARE * self.problem.d:
+                self.missing = ~self.working_set
         if not self.missing.any() or len(self.rounds) >= MAX_ROUNDS:
             self.answer = self.certified_pair(point)
             self.finished = self.answer.proof.ok or everything
@@ -254,10 +258,10 @@ class ScreenedColumns(
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record the round, and let in what asked for it."""
         proof = None if self.answer is None else self.answer.proof
-        left_out = int((~self.working_set[self.units.coordinates]).sum())
+        features = selection.features(self.problem)
+        left_out = len(self.units.terms) - int(np.isin(self.units.coordinates, features).sum())
         counts = (0, left_out, 0)
-        features = int(self.working_set.sum())
-        self.record(self.problem.n - left_out, proof, counts, times, features)
+        self.record(self.problem.n - left_out, proof, counts, times, len(features))
         self.working_set = self.working_set | self.missing
 
     def solution(self, began: float) -> Solution:

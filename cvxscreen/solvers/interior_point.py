@@ -79,6 +79,9 @@ EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 FACE_FROM = 1e-3
 """Estimated gap, relative to ``sum |theta_i| |<a_i, x> - b_i|`` early on the path, from which on
 the face of the optimum is looked for."""
+AT_KINK = 1e-3
+"""Share of the mean margin below which one says nothing of how large margins are: where an L1 norm
+holds most coordinates at 0 most terms end at their kinks, and the median margin goes to 0."""
 FACE_AGAIN = 0.03
 """The estimate falls by this factor between two such looks."""
 EXCHANGES = 6
@@ -980,9 +983,9 @@ class PrimalDualPath:
     def near_end(self) -> tuple[Mask, Mask]:
         """Which slopes the iterate points at their lower, and at their upper end."""
         f = self.terms
-        usual = 1.0
-        if self.live.any():
-            usual = max(float(np.median(np.abs(self.t - f.b)[self.live])), 1e-300)
+        away = np.abs(self.t - f.b)[self.live]
+        away = away[away > AT_KINK * away.mean()] if len(away) else away
+        usual = float(np.median(away)) if len(away) else 1.0
         low, high, _ = self.by_end(self.dual)
         below, above, _ = self.by_end(self.primal)
         with np.errstate(over="ignore"):
@@ -1382,9 +1385,9 @@ def optimum_on_face(
     """The solution nearest to ``(x, theta, y)`` of the optimum's equations, slopes `inside` free.
 
     None where there is none. Terms inside with curvature are eliminated; those without give the
-    equations ``<a_i, x> = b_i``, with their slopes as multipliers. A multiple of the identity makes
-    the system regular where the optimum is not unique or the vertex degenerate, and is refined
-    away.
+    equations ``<a_i, x> = b_i``, with their slopes as multipliers; where such a row has one entry,
+    its coordinate is known and its slope follows last. A multiple of the identity makes the system
+    regular where the optimum is not unique or the vertex degenerate, and is refined away.
     """
     (x, theta, y), d = near, f.problem.d
     bent, kinks = np.flatnonzero(inside & (f.q > 0)), np.flatnonzero(inside & (f.q == 0))
@@ -1395,28 +1398,45 @@ def optimum_on_face(
         weights = np.zeros(len(f))
         weights[bent] = 1.0 / f.q[bent]
         H = H + f.gram(weights)
-    B = np.vstack([f.take(kinks), f.E])
-    k = len(kinks)
+    B, k = f.take(kinks), len(kinks)
+    held, by = _held_alone(B)
+    factors = B[by, held]
+    free, others = np.ones(d, dtype=bool), np.ones(k, dtype=bool)
+    free[held], others[by] = False, False
+    x, theta = x.copy(), theta.copy()
+    x[held] = f.b[kinks[by]] / factors
+    B, rest = np.vstack([B[others], f.E])[:, free], kinks[others]
+    H = H[np.ix_(free, free)] if len(held) else H
     try:
-        system = _FaceSystem(H, B)
+        systems = [_FaceSystem(H, B)] * 2 if len(H) else []
     except (sla.LinAlgError, ValueError):
         return None
-    for _ in range(2):
+    for system in systems:  # the second time for what rounding left
         t = f.forward(x)
         slopes = theta.copy()
         slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
         first = -f.stationarity(x, f.adjoint(slopes), y)
-        second = np.concatenate([f.b[kinks], -f.e]) - B @ x
-        step = system.solve(first, second)
+        second = np.concatenate([f.b[rest] - t[rest], -f.e - f.E @ x])
+        step = system.solve(first[free], second)
         if step is None:
             return None
-        x = x + step[0]
-        theta = theta.copy()
-        theta[kinks] += step[1][:k]
-        y = y - step[1][k:]
+        x[free] += step[0]
+        theta[rest] += step[1][: len(rest)]
+        y = y - step[1][len(rest):]
     if len(bent):
         theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
+    if len(held):
+        theta[kinks[by]] -= f.stationarity(x, f.adjoint(theta), y)[held] / factors
     return x, theta, y
+
+
+def _held_alone(B: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Coordinates that one row of B, and only one, holds without any other; and these rows."""
+    single = np.flatnonzero(np.count_nonzero(B, axis=1) == 1)
+    held, first, count = np.unique(
+        np.argmax(B[single] != 0.0, axis=1), return_index=True, return_counts=True
+    )
+    return held[count == 1], single[first[count == 1]]
 
 
 class _Lu:

@@ -150,13 +150,14 @@ class ScreenedRelaxation(
         self.accuracy = FIRST_GAP
         self.whole = self.mode == "safe"  # nothing may be assumed
         self.reduced: Problem | None = None
+        self.from_middle: SubproblemResult | None = None  # of the whole problem
 
     # -- where a call begins ----------------------------------------------------------------
 
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Evaluate the start, or find a sample's optimum by `solve`, which is the whole loop."""
         problem = self.problem
-        if np.count_nonzero(self.screening.codes < 0) <= max(FEWEST, 40 * problem.d):
+        if few_terms(problem, int((self.screening.codes < 0).sum())):
             self.whole = self.whole or start is None
         if start is not None:
             margins = None
@@ -370,9 +371,13 @@ class ScreenedRelaxation(
         if not self.rounds and self.known is None:
             start = None  # a sample's optimum: from the middle it takes no more steps
         self.result = call_checked(self.inner, reduced, start, target)
+        whole = not self.predicted and self.weight == 0.0
         if start is not None and self.stuck(target):
             # An interior point method may not get away from a point at the boundary.
-            self.result = call_checked(self.inner, reduced, None, target)
+            known = self.from_middle if whole else None
+            self.result = known or call_checked(self.inner, reduced, None, target)
+        elif start is None and whole:
+            self.from_middle = self.result
         return self.result if self.result.usable else None
 
     def stuck(self, target: float) -> bool:
@@ -597,6 +602,11 @@ class ProximalSteps(ScreenedRelaxation):
         proof = None if self.answer is None else self.answer.proof
         self.record(self.problem.n - self.proven, proof, (self.proven, 0, 0), times)
         self.weight /= FASTER
+
+
+def few_terms(problem: Problem, bent: int | None = None) -> bool:
+    """Whether a problem, so many of whose terms are bent (None: all), is handed over whole."""
+    return (problem.n if bent is None else bent) <= max(FEWEST, 40 * problem.d)
 
 
 def of_zero(proof: Certificate) -> bool:

@@ -91,6 +91,25 @@ def test_every_storage_gives_the_same_numbers(name: str) -> None:
     assert rows.sparse == ("CS" in name or "COO" in name)
 
 
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_matrix])
+def test_rows_of_one_entry_are_added_to_the_diagonal(store: Any) -> None:
+    """Two of a column as well, a factor of 0, an entry beside the matrix, and none at all."""
+    matrix = np.vstack([X[:3], np.diag([2.0, -1.0, 0.5]) @ np.eye(3, P), np.eye(1, P, 1)])
+    matrix = np.vstack([matrix, np.zeros((1, P)), np.eye(2, P)])
+    scale = np.array([1.0, -1.0, 1.0, 1.0, 2.0, 1.0, -1.0, 1.0, 0.0, 1.0])
+    extra = np.zeros((10, 1))
+    extra[[0, 7, 9]] = 3.0
+    rows = Rows(store(matrix), scale, extra)
+    index, columns, factors = rows.single
+    np.testing.assert_array_equal(index, [3, 4, 5, 6])
+    np.testing.assert_array_equal(columns, [0, 1, 2, 1])
+    np.testing.assert_array_equal(factors, [2.0, -2.0, 0.5, -1.0])
+    whole, weights = rows.dense(), np.arange(10.0) ** 2
+    np.testing.assert_array_equal(
+        rows.weighted_gram(None, weights), whole.T @ (weights[:, None] * whole)
+    )
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_light_rows_are_multiplied_entry_by_entry(
     kind: type, monkeypatch: pytest.MonkeyPatch

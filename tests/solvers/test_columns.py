@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import loop
+from cvxscreen.solvers import columns, loop
 from cvxscreen.solvers.columns import UnitTerms
 
 
@@ -74,6 +74,15 @@ def test_the_optimum_is_that_of_all_columns(
     assert found.rounds[-1].kept < problem.n
 
 
+@pytest.mark.parametrize("loss", ["absolute", "huber", "squared"])
+def test_where_most_columns_would_come_in_all_of_them_do(loss: str) -> None:
+    """In the second round; and which were needed is not asked of them again."""
+    problem = cs.regression(*data(), loss=loss, penalty="l1", C=20.0, intercept=True)
+    found = cs.solve(problem, tol=1e-9)
+    assert found.status == "optimal"
+    assert [r.features for r in found.rounds][1:] == [problem.d]
+
+
 def test_from_a_neighbour_no_more_columns_are_needed() -> None:
     X, y = data()
     problem = cs.regression(X, y, loss="absolute", penalty="l1", C=0.3)
@@ -85,6 +94,7 @@ def test_from_a_neighbour_no_more_columns_are_needed() -> None:
 
 def test_bounds_hold_columns_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     """An L1 norm and two bounds, so that three terms share what balances a column."""
+    monkeypatch.setattr(columns, "SHARE", 1.0)
     problem = bounded()
     found = cs.solve(problem, tol=1e-9)
     assert found.status == "optimal"

@@ -20,6 +20,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
     Attempt,
@@ -27,6 +28,7 @@ from cvxscreen.solvers.interior_point import (
     IntervalTerms,
     PrimalDualPath,
     fenchel_young,
+    optimum_on_face,
 )
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.newton import Newton
@@ -170,6 +172,56 @@ def test_warm_start_on_the_face() -> None:
     assert again.status == "optimal"
     assert again.info["steps"] == 0
     np.testing.assert_allclose(again.x, first.x, atol=1e-10)
+
+
+def wide(n: int = 20, d: int = 60, twice: bool = False) -> Problem:
+    """An absolute loss with an L1 norm; `twice`: half of it in terms of their own."""
+    r = np.random.default_rng(1)
+    X, eye = r.standard_normal((n, d)), np.eye(d)
+    y = X[:, 0] + r.standard_normal(n)
+    k = 2 * d if twice else d
+    design = Rows(np.vstack([X, eye, -3.0 * eye] if twice else [X, eye]))
+    kappa = np.concatenate([np.ones(n), np.full(d, 2.0), np.full(k - d, 0.5)])
+    no = np.zeros(n + k)
+    return Problem(
+        design, Losses(np.concatenate([y, no[n:]]), no, no, -kappa, kappa),
+        Quadratic(np.zeros(d)), np.zeros(d),
+    )
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_where_most_terms_end_at_their_kinks_the_vertex_is_found(twice: bool) -> None:
+    """The median margin goes to 0 there, and is no size to compare slopes with."""
+    problem = wide(twice=twice)
+    found = SOLVE(problem, target=0.0)
+    at_kinks = problem.design.forward(found.x) == problem.losses.b
+    assert found.info["face"]
+    assert int(at_kinks.sum()) > 0.5 * problem.n
+    assert found.info["gap"] <= 1e-13 * problem.primal(found.x)
+    assert found.info["steps"] < 20
+
+
+@pytest.mark.parametrize("twice", [False, True])
+def test_coordinates_that_a_term_of_their_own_holds_are_no_unknowns_of_a_face(
+    twice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless two of them do, whose slopes the equations share; the answer is that of them all."""
+    problem = wide(twice=twice)
+    f = IntervalTerms.of(problem)
+    found = SOLVE(problem, target=0.0)
+    inside = (found.theta > f.lo) & (found.theta < f.hi)
+    near = found.x + 1e-3, found.theta + 1e-3, np.zeros(0)
+    sizes: list[int] = []
+    system = interior_point._FaceSystem
+    monkeypatch.setattr(
+        interior_point, "_FaceSystem", lambda H, B: sizes.append(len(H)) or system(H, B)
+    )
+    x, theta, _ = optimum_on_face(f, f.quadratic(), near, inside)
+    np.testing.assert_allclose(x, found.x, atol=1e-12)
+    assert np.abs(f.adjoint(theta)).max() < 1e-11
+    own = inside[20:].reshape(-1, problem.d).sum(axis=0)
+    assert sizes == [problem.d - int((own == 1).sum())]
+    assert own.max() == (2 if twice else 1)
 
 
 # -- against another solver, on anything --------------------------------------------------------
