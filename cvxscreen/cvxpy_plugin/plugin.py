@@ -279,7 +279,7 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
 
             limits = Limits(*(request_of(name) for name in LIMITS))
             return solve_screened(
-                problem, builtin_solver(problem, limits, cold=start is None), mode=request.mode,
+                problem, builtin_solver(problem, limits), mode=request.mode,
                 tol=request.tol, start=start,
             ), None
         if own:

@@ -64,7 +64,12 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     refuse_side,
 )
-from cvxscreen.solvers.newton import Newton, products_pay, systems_are_cheap
+from cvxscreen.solvers.newton import (
+    Newton,
+    interior_point_outpaces,
+    products_pay,
+    systems_are_cheap,
+)
 from cvxscreen.solvers.working_set import Array, Index, inside, sparse_dot
 
 # The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
@@ -72,11 +77,12 @@ from cvxscreen.solvers.working_set import Array, Index, inside, sparse_dot
 
 BLOCK = 16
 """Neighbouring rows that are visited together."""
-BUDGET = 60.0
+BUDGET, FACTORS = 60.0, 100.0
 """Passes after which the solver that follows is cheaper, were its systems solved for nothing.
 
 Some forty factors of Newton's method, as kinks need, cost about ``d^2 / (n filled)`` more over
-sparse rows (8,000 x 300 to 20,000 x 500, a pass 1 ns an entry)."""
+sparse rows (8,000 x 300 to 20,000 x 500, a pass 1 ns an entry); where that is more than the second
+number the interior point method makes a third of them (`interior_point_outpaces`)."""
 GRAM_PASSES = 1.25
 """The systems of Newton's method on tall dense rows, some fifty of about ``2 d`` rows each, cost so
 many passes for each of ``2 d d / n``. Measured: 2,000 x 500 and 10,000 x 300, 0.8 ns an entry in a
@@ -106,6 +112,10 @@ losses 0.6 to 0.9 at 0.015 and 1 to 1.7 at 0.04."""
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
+NEARBY, HALF = 3e-3, 0.5
+"""Relative gap, and share of the budget, from which on `DualActiveSet` goes on as quickly: hinges
+and absolute losses, 8,000 x 300 to 30,000 x 300, C from 0.1 to 10, it takes 10 to 120 ms from 1e-3
+on, as many more epochs do, and from a gap of 1 on 0.3 to 5 s."""
 WINDOW = 4
 """Epochs over which the fall of the gap is measured near the end; the least before a forecast."""
 FORECAST = 0.06
@@ -175,11 +185,12 @@ def budget(problem: Problem, then: SubproblemSolver | None) -> float:
     n, d = problem.design.shape
     if then is None:
         return FEW_PASSES + PATH_PASSES * min(n, 2 * d) * d / max(n, 1)
-    if then.traits.selects_terms or not isinstance(problem.design, Rows):
+    if not isinstance(problem.design, Rows):
         return BUDGET
     if problem.design.sparse:
-        steps = systems_are_cheap(problem) and bool((problem.losses.q == 0.0).any())
-        return BUDGET + (d * d / (n * problem.design.filled) if steps else 0.0)
+        kinked = bool((problem.losses.q == 0.0).any())
+        factors = (kinked and systems_are_cheap(problem)) or interior_point_outpaces(problem)
+        return BUDGET + (min(d * d / (n * problem.design.filled), FACTORS) if factors else 0.0)
     if products_pay(problem):
         return PRODUCT_BUDGET + PRODUCT_PASSES * n * n / d
     return BUDGET + GRAM_PASSES * min(n, 2 * d) * min(n, d) / max(n, 1)
@@ -199,6 +210,9 @@ class DualCoordinateDescent(SubproblemSolver):
         Passes over the data after which, or as soon as they are foreseen, the work is given up.
     tol : float
         Relative gap that is enough, whatever the target: the dual objective is known here.
+    near : float
+        Relative gap from which on another solver goes on as quickly: what has got there within
+        the budget has not been given up before.
     limits : Limits
         Of the whole call.
     seed : int
@@ -208,6 +222,7 @@ class DualCoordinateDescent(SubproblemSolver):
     shrinking: bool = True
     budget: float = np.inf
     tol: float = 0.0
+    near: float = 0.0
     name: str = "DCD"
     limits: Limits = field(default=UNLIMITED, compare=False)
     seed: int = 0
@@ -225,7 +240,8 @@ class DualCoordinateDescent(SubproblemSolver):
     ) -> DualCoordinateDescent:
         """The first passes of a cold solve that `then` goes on with, to a relative gap `tol`."""
         limits = UNLIMITED if then is None else then.limits
-        return cls(budget=budget(problem, then), tol=tol, limits=limits)
+        near = NEARBY if then is not None and then.traits.selects_terms else 0.0
+        return cls(budget=budget(problem, then), tol=tol, near=near, limits=limits)
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -373,7 +389,8 @@ class _Run:
             few = int(FEW * len(part.theta)) if len(part.theta) > SPREAD else -1
             plan = Plan(
                 CLOSE * self.target, CLOSE * solver.tol, (solver.budget - self.passes) * self.n,
-                most, solver.shrinking, free, centre, constant, few,
+                most, solver.shrinking, free, centre, constant, few, solver.near,
+                (HALF * solver.budget - self.passes) * self.n,
             )
             found = descend(
                 part.rows, part.terms, part.theta, iterate.v, part.work, part.count, self.slack,
@@ -573,6 +590,10 @@ class Plan(NamedTuple):
         Of the dual objective, with what terms add to it that are not here.
     few : int
         So many active terms are to be copied.
+    near : float
+        Relative gap that forecasts are for, where it is larger.
+    enough : float
+        Visits after which such a gap ends the epochs.
     """
 
     target: float
@@ -584,6 +605,8 @@ class Plan(NamedTuple):
     centre: float
     constant: float
     few: int
+    near: float
+    enough: float
 
 
 @dataclass(eq=False)
@@ -893,9 +916,11 @@ def descend(
             continue
         span = min(done - 1, WINDOW)
         fall = min((gap / estimates[span]) ** (1.0 / span), 0.999)
-        aim = plan.target
+        aim = near = plan.target
         if plan.relative > 0.0:
-            aim = max(aim, plan.relative * (plan.constant + dual_objective(terms, theta, v)))
+            value = plan.constant + dual_objective(terms, theta, v)
+            aim = max(aim, plan.relative * value)
+            near = max(aim, plan.near * value)
         if gap * fall <= aim:
             break
         if done == WINDOW:
@@ -906,8 +931,9 @@ def descend(
             continue
         # The gap falls unevenly: from a few epochs alone the forecast is off by up to ten times.
         trend = min((gap / old_gap) ** (1.0 / (done - old)), 0.999)
-        ahead = np.log(aim / gap) / np.log(trend) if aim > 0.0 else np.inf
-        if visited + ahead * count > plan.budget:
+        ahead = np.log(near / gap) / np.log(trend) if near > 0.0 else np.inf
+        enough = gap * fall <= near and visited > plan.enough
+        if enough or visited + max(ahead, 1.0) * count > plan.budget:
             return done, visited, count, slack, centre, SLOW
     return done, visited, count, slack, centre, DONE
 

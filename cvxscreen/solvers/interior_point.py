@@ -155,11 +155,15 @@ class InteriorPoint(SubproblemSolver):
     ----------
     max_steps : int
         Steps at most; 10 to 30 are usual.
+    tol : float
+        Relative gap that is enough, whatever the target: the objective is known here. The path
+        itself comes so far, and no face is looked at but at an end that has not.
     limits : Limits
         Of the whole call.
     """
 
     max_steps: int = 150
+    tol: float = 0.0
     name: str = "INTERIOR_POINT"
     limits: Limits = field(default=UNLIMITED, compare=False)
     traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, few_iterations=True)
@@ -186,7 +190,7 @@ class InteriorPoint(SubproblemSolver):
             raise InvalidInput(
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
-        run = Attempt(IntervalTerms.of(problem), target)
+        run = Attempt(IntervalTerms.of(problem), target, self.tol)
         # Of a perfect fit weights have no end; a multiplier may underflow.
         quiet = np.errstate(divide="ignore", over="ignore", invalid="ignore")
         with blas_threads(problem.n * problem.d), quiet:
@@ -1099,8 +1103,8 @@ class PrimalDualPair:
 class Attempt:
     """One call: the best pair so far, and when to look for the face of the optimum."""
 
-    def __init__(self, terms: IntervalTerms, target: float) -> None:
-        self.terms, self.target = terms, target
+    def __init__(self, terms: IntervalTerms, target: float, tol: float = 0.0) -> None:
+        self.terms, self.target, self.asked, self.tol = terms, target, target, tol
         self.best: PrimalDualPair | None = None
         self.steps = 0
         self.on_face = False
@@ -1255,11 +1259,20 @@ class Attempt:
         else:
             self.idle += 1
         self.violation = min(self.violation, violation)
+        if self.tol:
+            value = self.terms.problem.primal(path.x, path.t[: self.terms.n])
+            self.target = max(self.asked, self.tol * (value - estimate))
         if estimate <= self.target:
-            self.consider(path.x, self.clipped(path), path.y)
+            if self.tol:
+                self.consider(path.x, self.rounded(path)[0], path.y)
+            if not self.reached:
+                self.consider(path.x, self.clipped(path), path.y)
             if self.reached:
-                self.consider_face(path)  # for slopes and multipliers that are 0, not nearly so
+                if not self.tol:
+                    self.consider_face(path)  # for slopes and multipliers that are 0, not nearly so
                 return
+        if self.tol:  # the path itself comes so far, at less cost than looks at faces
+            return
         if self.next_look == np.inf:
             self.next_look = FACE_FROM * float(np.abs(path.theta) @ np.abs(path.t - self.terms.b))
         if estimate <= self.next_look:
@@ -1279,13 +1292,17 @@ class Attempt:
         f = self.terms
         return np.clip(path.theta, np.where(path.live, f.lo, 0.0), np.where(path.live, f.hi, 0.0))
 
+    def rounded(self, path: PrimalDualPath) -> tuple[Array, Mask]:
+        """The slopes, those at an end exactly there that the iterate points at it; the others."""
+        f = self.terms
+        at_low, at_high = path.near_end()
+        theta = np.where(at_low, f.lo, np.where(at_high, f.hi, self.clipped(path)))
+        return theta, path.live & ~at_low & ~at_high
+
     def consider_face(self, path: PrimalDualPath) -> None:
         """The optimum on the face that the iterate points at."""
         f = self.terms
-        at_low, at_high = path.near_end()
-        theta = self.clipped(path)
-        theta = np.where(at_low, f.lo, np.where(at_high, f.hi, theta))
-        inside = path.live & ~at_low & ~at_high
+        theta, inside = self.rounded(path)
         if self.reached and self.large(inside):
             return
         if not f.b.any():  # every term has its kink at 0, which may be the optimum

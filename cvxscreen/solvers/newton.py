@@ -32,7 +32,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible, estimated_gap
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.box_qp import CentralPath
 from cvxscreen.solvers.interface import (
     SolverSnapshot,
@@ -78,6 +78,17 @@ SYSTEM = 600.0
 to be cheap: a factor then costs at most some 200 passes over the data. Measured, squared hinge and
 Huber, 20 values of C, of the time of coordinate descent: 16,000 x 100 to 48,000 x 300 and 16,000 x
 500 (2 to 430) 0.15 to 1.1, 1,600 x 500 (5,200) 4."""
+SEVERAL, MOST = 4, 1200
+"""Least rows a coordinate and most coordinates of a problem that the interior point method takes
+over from coordinate descent."""
+OF_CUBE, VECTORS, PASSES, BY_BLOCKS = 0.45, 130.0, 13.0, 40.0
+"""Most products of one of its steps for each of ``d^3`` then: a dozen such steps beside the factors
+that Newton's method makes; in products, what a step does with each term and each stored entry; and
+how many more products of dense rows take the time of one. Measured, hinge and absolute loss, C = 1
+to 100, time relative to the next best: 20,000 x 500 and x 1,000, 10 entries a row (0.1), 0.08 to
+0.3; 8,000 x 300, 29 (0.42), 0.3 to 0.9; 30,000 x 300, 12 (0.52), 0.7 to 1.3; mnist, 10,000 x 784,
+150 (0.51), 1.4; 10,000 x 400, 200 (7), 1.0 to 1.5; dense 8,000 x 640 (0.31) 0.6 to 0.8, 8,000 x 320
+(0.62) 0.8 to 1.4."""
 FAST, MEDIUM, SLOW = 4, 8, 12
 """Newton steps of an inner problem up to which the next proximal weight is a tenth or a quarter
 (else half), and from which on it is four times as large. (By trial; no answer depends on it.)"""
@@ -210,6 +221,22 @@ def systems_are_cheap(problem: Problem) -> bool:
         and d <= DENSE_LIMIT
         and d**2 <= SYSTEM * n * design.filled
     )
+
+
+def interior_point_outpaces(problem: Problem) -> bool:
+    """Whether its dozen steps take less time than what is left where coordinate descent gives up.
+
+    Beside kinks, of rows that are many a coordinate, and cost little beside the factor of a step.
+    """
+    (n, d), design = problem.design.shape, problem.design
+    if not isinstance(design, Rows) or not 0 < d <= min(MOST, n // SEVERAL):
+        return False
+    if problem.quadratic.matrix is not None or not bool((problem.losses.q == 0.0).any()):
+        return False
+    stored = entries(design)
+    products = stored**2 / n
+    products = products + VECTORS * n + PASSES * stored if design.sparse else products / BY_BLOCKS
+    return products <= OF_CUBE * d**3
 
 
 def follows(problem: Problem) -> bool:

@@ -38,10 +38,8 @@ Measured on text-like data: hinge loss, 20,000 terms, eight values of C from 0.0
 with 200, 0.5 and 2.9 with 400, 0.5 and 9.1 with 800, 0.4 and 11.5 with 1600.
 
 That is begun from the value before. Where `Newton` has cheap systems it is the faster one under
-losses that all have a parabola, and from nothing under all: hinge, squared hinge, absolute and
-Huber, C = 0.01, 1 and 100, 20,000 x 300 to 50,000 x 400 with 2 to 7 % filled, 0.39 to 0.65 of the
-time (geometric means of a loss and set), 0.05 to 2.0 of each. A path of 20 values of hinges takes
-2.5 to 3.5 times as long.
+losses that all have a parabola. Under others it, or the interior point method, takes over where
+coordinate descent is far from the optimum when it gives up (`ScreenedRows.descend`).
 """
 
 
@@ -238,12 +236,8 @@ def compiled_path(
     return suits and problem.d <= segments.WIDTH_OF_ONE
 
 
-def builtin_solver(
-    problem: Problem, limits: Limits = UNLIMITED, *, cold: bool = False
-) -> Builtin:
+def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:
     """The built-in solver of reduced problems for `problem`, within `limits`; see `ENGINES`.
-
-    And `CROSSOVER`, for a `cold` solve.
 
     Raises
     ------
@@ -256,8 +250,6 @@ def builtin_solver(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
             "CVXPY has installed."
         )
-    if cold and found is DUAL_ACTIVE_SET and _has_cheap_systems(problem):
-        found = PLAIN
     return found.solver(limits=limits)
 
 
@@ -266,13 +258,11 @@ NEEDED = "the name of a solver, like 'auto' or 'CLARABEL', or a `SubproblemSolve
 
 
 def named_solver(
-    solver: str | SubproblemSolver, problem: Problem, limits: Limits = UNLIMITED, *,
-    cold: bool = False,
+    solver: str | SubproblemSolver, problem: Problem, limits: Limits = UNLIMITED
 ) -> SubproblemSolver:
     """The solver called `solver`: the built-in one, or any that CVXPY has installed.
 
-    A solver itself is returned as it is; its limits are its own. A `cold` solve has no start, and
-    is not one of many.
+    A solver itself is returned as it is; its limits are its own.
 
     Raises
     ------
@@ -295,7 +285,7 @@ def named_solver(
         )
     auto = name == "auto" and not builtin_takes(problem)
     if (name in AUTOMATIC and not auto) or (name == "highs" and problem.linear_program):
-        return builtin_solver(problem, limits, cold=cold)
+        return builtin_solver(problem, limits)
     if name in NAMED_ONLY:
         forced: SubproblemSolver = loaded(NAMED_ONLY[name])(limits=limits)
         return forced

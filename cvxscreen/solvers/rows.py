@@ -17,6 +17,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import loaded
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import cancelled, steepest_slopes
 from cvxscreen.core.closed_form import without_loss
@@ -36,6 +37,7 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     call_checked,
 )
+from cvxscreen.solvers.newton import Newton, interior_point_outpaces, systems_are_cheap
 from cvxscreen.solvers.prediction import (
     SMALL,
     PredictionRadius,
@@ -209,6 +211,8 @@ a sample, of which it is not known how far off it is."""
 NEAR = 1e-2
 """Relative gap of a point to predict from: from one farther off Newton's method took up to three
 times as long as from 0 (`examples/benchmarks/cold_fits.py`)."""
+INTERIOR_POINT = "cvxscreen.solvers.interior_point:InteriorPoint"
+"""Imported when it is called."""
 NOTHING = SubproblemResult("", np.zeros(0), np.zeros(0))
 """Stands for the result before there is one."""
 
@@ -351,6 +355,7 @@ class ScreenedRows(
         if first and self.inner.traits.descends_first and begins(reduced):
             if not ready(reduced, self.inner):
                 counted = CLOCK.rent()
+                self.leave_to_newton(reduced, start)
             elif (found := self.descend(reduced, start)) is not None:
                 return found
             else:
@@ -365,7 +370,8 @@ class ScreenedRows(
     def descend(self, problem: Problem, start: Start | None) -> SubproblemResult | None:
         """Begin by coordinate descent; its answer where it is one, or near enough to predict from.
 
-        A solver that selects terms by itself goes on from what is known there in any case.
+        Where it ends far from the optimum, the interior point method or Newton's may take over;
+        else a solver that selects terms by itself goes on from what is known there.
         """
         descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
         self.result = call_checked(descent, problem, start)
@@ -373,13 +379,30 @@ class ScreenedRows(
         if self.last or not self.result.usable:
             return self.result if self.result.usable else None
         state = self.result.state
+        far = self.result.info["relative_gap"] > NEAR
+        if far and self.mode == "certified" and interior_point_outpaces(problem):
+            path: SubproblemSolver = loaded(INTERIOR_POINT)(
+                tol=CLOSE * self.tol, limits=self.inner.limits
+            )
+            found = call_checked(path, problem)
+            if found.status == "optimal":
+                self.result, self.last = found.after(self.result), True
+                return self.result
+        if far:
+            self.leave_to_newton(problem, start)
         if self.selects_terms and isinstance(state, Start):
             self.unevaluated, self.schedule.size = state, state.size
             return None
-        if self.result.info["relative_gap"] > NEAR:
+        if far:
             self.result = NOTHING
             return None
         return self.result
+
+    def leave_to_newton(self, problem: Problem, start: Start | None) -> None:
+        """From nothing: where Newton's systems are cheap it needs less than to select terms."""
+        if start is None and self.selects_terms and systems_are_cheap(problem):
+            self.inner = self.schedule.inner = Newton(limits=self.inner.limits)
+            self.selects_terms = False
 
     def go_on(self, last: bool) -> bool:
         """Ask for more at once where the solver's own numbers promise no proof that pays."""

@@ -96,7 +96,7 @@ def solve_problem(
         found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
     if found is not None:
         return found
-    inner = named_solver(solver, problem, limits, cold=start is None)
+    inner = named_solver(solver, problem, limits)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:
         from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric

@@ -20,6 +20,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.models.svm import svm
 from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
@@ -160,6 +161,23 @@ def test_limits() -> None:
     assert found.status == "inaccurate"
     assert found.info["steps"] <= 2
     assert np.isfinite(found.x).all()
+
+
+def test_a_relative_gap_without_faces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path itself comes there; a face that costs more than its steps is for its end."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((800, 180), density=5 / 180, rng=rng, format="csr")
+    problem = svm(X, np.where(X @ rng.standard_normal(180) > 0, 1.0, -1.0), C=10.0)
+    monkeypatch.setattr(interior_point, "optimum_on_face", None)
+    steps = []
+    for tol in (1e-3, 1e-6, 1e-9):
+        found = InteriorPoint(tol=tol)(problem)
+        proof = certify(problem, found.x, found.theta)
+        assert found.status == "optimal"
+        assert proof.relative_gap <= tol
+        assert np.count_nonzero(found.theta) < 400  # at an end, not nearly so
+        steps.append(found.info["steps"])
+    assert steps[0] < steps[1] < steps[2]
 
 
 def test_warm_start_on_the_face() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from strategies import CASES, LOSSES, Case, build, honest, pieces_at, reference, solved
 
 from cvxscreen.bounds import BOUNDS, midpoint_ball
@@ -14,9 +18,10 @@ from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers import rows
-from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
+from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import MODES, solve_screened
-from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.newton import Newton, interior_point_outpaces
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius
 from cvxscreen.solvers.rows import MAX_ROUNDS
 from cvxscreen.solvers.solution import Round, Solution
@@ -203,6 +208,51 @@ def test_safe_mode_takes_no_more_steps_where_nothing_is_decided(intercept: bool)
 
 
 # -- arguments and records ----------------------------------------------------------------------
+
+
+def sparse_and_hard(loss: str, C: float) -> Problem:
+    """Rows of five entries, correlated with nothing, and slopes that end between their limits."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((660, 160), density=5 / 160, rng=rng, format="csr")
+    scores = X @ rng.standard_normal(160) + 0.1 * rng.standard_normal(660)
+    if loss == "hinge":
+        return svm(X, np.where(scores > 0, 1.0, -1.0), C=C, intercept=True)
+    return regression(X, scores, C=C, loss=loss, intercept=True)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_interior_point_method_takes_over_from_descent(
+    loss: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that has not come near; where it fails, too, the answer is another solver's."""
+    monkeypatch.setattr(rows, "ready", lambda *_: True)
+    problem = sparse_and_hard(loss, 100.0)
+    assert interior_point_outpaces(problem)
+    called, answer = [], InteriorPoint.__call__
+
+    def watched(self: InteriorPoint, *args: Any) -> SubproblemResult:
+        found = answer(self, *args)
+        called.append(found.status)
+        return replace(found, status="inaccurate") if fails else found
+
+    monkeypatch.setattr(InteriorPoint, "__call__", watched)
+    solution = honest(solve_screened(problem, tol=1e-6))
+    assert called == ["optimal"]
+    assert solution.status == "optimal"
+    assert ("face" in solution.rounds[-1].solver_info) is not fails
+    other = honest(solve_screened(problem, Newton(), mode="safe", tol=1e-8))
+    assert abs(solution.value - other.value) <= solution.certificate.gap + other.certificate.gap
+    assert called == ["optimal"]  # in safe mode what is proven is to leave the problem first
+
+
+def test_an_easy_problem_is_left_to_descent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what has come near to the solver that selects terms."""
+    monkeypatch.setattr(rows, "ready", lambda *_: True)
+    monkeypatch.setattr(InteriorPoint, "__call__", None)
+    monkeypatch.setattr(Newton, "__call__", None)
+    for C in (0.01, 1.0):
+        assert honest(solve_screened(sparse_and_hard("hinge", C), tol=1e-6)).certificate.ok
 
 
 def test_arguments_are_validated() -> None:
