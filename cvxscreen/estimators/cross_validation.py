@@ -273,6 +273,11 @@ class ScreenedRegressorCV(ChosenByScores, ScreenedRegressor):
 
     _of_one_value, _over, _best = ScreenedRegressor, "C", "C_"
 
+    @staticmethod
+    def _along(model: Any, problem: Problem, over: str, grid: Array) -> Found:
+        solve = along_C if newton.follows(problem) else along_path
+        return solve(model, problem, over, grid)
+
     def __init__(
         self,
         Cs: int | ArrayLike = 10,

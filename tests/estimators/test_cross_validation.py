@@ -185,8 +185,15 @@ def test_wide_sparse_folds_are_certified_and_score_as_single_fits_do(
             assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
 
 
-def test_tall_sparse_folds_are_followed_by_newton_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Squared hinges of few features: certified, and the scores of single fits."""
+@pytest.mark.parametrize("smooth", [
+    (ScreenedSVCCV, ScreenedSVC, {"loss": "squared_hinge"}),
+    (ScreenedRegressorCV, ScreenedRegressor, {"loss": "huber", "delta": 0.3}),
+])
+def test_tall_sparse_folds_are_followed_by_newton_steps(
+    smooth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smooth losses of few features: certified, and the scores of single fits."""
+    chosen, single, given = smooth
     seen, follow = [], newton.along
 
     def spy(*args, **named):  # type: ignore[no-untyped-def]
@@ -197,13 +204,14 @@ def test_tall_sparse_folds_are_followed_by_newton_steps(monkeypatch: pytest.Monk
     monkeypatch.setattr(newton, "along", spy)
     X, y = sparse_text_like(300, 20, density=0.1)  # too sparse for the compiled path
     Cs, folds = np.array([0.01, 0.1, 1.0]), StratifiedKFold(3)
-    found = ScreenedSVCCV(Cs, cv=folds, loss="squared_hinge").fit(X, y)
+    found = chosen(Cs, cv=folds, **given).fit(X, y)
     assert seen == [*Cs] * 3
     assert (found.path_gaps_ <= 1e-6).all()
     for row, (train, test) in zip(found.scores_, folds.split(X, y), strict=True):
         for score, C in zip(row, Cs, strict=True):
-            single = ScreenedSVC(C, loss="squared_hinge", tol=1e-8).fit(X[train], y[train])
-            assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
+            away = single(C, tol=1e-8, **given).fit(X[train], y[train]).predict(X[test]) - y[test]
+            theirs = np.mean(away == 0) if chosen is ScreenedSVCCV else -np.mean(np.abs(away))
+            assert score == pytest.approx(theirs, abs=1.01 / len(test))
 
 
 @pytest.mark.parametrize("each", [3, 0])
