@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +31,11 @@ from cvxscreen.certificates.certificate import (
 )
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.gram import Gram
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import FILLED, Rows
 from cvxscreen.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cvxscreen.designs.gram import Gram
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -120,9 +122,6 @@ class PackedSlopes:
 WIDTH = 256
 """Coordinates up to which the passes over dense blocks are used; beyond, dense rows are certified
 singly, sparse ones multiplied as they are stored."""
-
-FILLED = 0.03
-"""Share of the entries of sparse rows from which on these passes take them as dense."""
 
 BLOCK, ROWS = 2**16, 256
 """Numbers of the data that the passes take at a time, and the fewest rows."""
@@ -1273,7 +1272,7 @@ class LeftOutOfGram:
     """
 
     def __init__(self, problem: Problem, theta: Array, tol: float) -> None:
-        design = cast(Gram, problem.design)
+        design = cast("Gram", problem.design)
         x = -design.adjoint(theta)
         self.problem, self.theta, self.tol, self.design = problem, theta, tol, design
         self.margins = design.forward(x)

@@ -31,18 +31,19 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
 from cvxscreen.cvxpy_plugin.recognise.check import check, check_points, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Minorant, Relaxed, relaxation
 from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import (
     RefusedByRules,
-    has_many_second_order_cones,
     recognise,
     recognise_in_general,
     recognise_standard,
 )
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.rules import has_many_second_order_cones
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.cvxpy_plugin.solution_cache import last_answer, store_answer

@@ -27,7 +27,8 @@ from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import with_current_costs
 from cvxscreen.cvxpy_plugin.request import Request, solve
 from cvxscreen.cvxpy_plugin.solution_cache import (

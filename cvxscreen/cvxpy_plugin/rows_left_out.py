@@ -22,12 +22,12 @@ from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
-    GroupTerms,
     PiecewiseLinear,
     PiecewiseQuadratic,
 )
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.data_changes.leave_one_out import group_numbers, terms_left_out

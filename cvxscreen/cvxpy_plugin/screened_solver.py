@@ -39,10 +39,11 @@ from cvxscreen.cvxpy_plugin.composite import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition, factors, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, Request, installed, with_report
 from cvxscreen.cvxpy_plugin.size import OF_ROW, OF_SQUARE, PLAIN

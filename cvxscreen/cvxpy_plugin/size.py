@@ -34,6 +34,16 @@ OF_A_KIND = "is of a kind that cannot be screened"
 CANNOT_PAY = "leaving some out cannot pay"
 """How the recogniser's refusals end that are, like those of this module, a matter of size."""
 
+FEWEST = 2
+"""Terms for every coordinate below which leaving terms out cannot pay; see `recognise.rules`."""
+
+MANY_ROWS = 4
+"""Inequalities are terms where there are more than this many for every coordinate.
+
+At an optimum about as many of them as there are coordinates are active, so that leaving the others
+out can save most of the work.
+"""
+
 ONCE = (
     "what screening would import, once a process, takes longer (`always=True` screens all the same)"
 )

@@ -28,11 +28,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Restored, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
-from cvxscreen.cvxpy_plugin.recognise.recognition import (
-    Recognition,
-    factors,
-    with_costs,
-)
+from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     Standard,
     standardise,
@@ -204,6 +200,8 @@ def _at_costs(entry: CachedProblem, known: Any, standard: Standard) -> Any:
     """What was recognised at other costs, checked; None where the rules must run."""
     if not isinstance(known, Recognition):
         return known.at_costs(standard)
+    from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
+
     change = factors(known, standard)
     found = with_costs(known, standard, change)
     if found is None or change is None:

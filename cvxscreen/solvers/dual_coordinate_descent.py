@@ -55,7 +55,7 @@ from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.compiled_path.segments import NARROW, before_loading, charge
+from cvxscreen.solvers.compiled_path.segments import before_loading, charge
 from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS, DualIterate
 from cvxscreen.solvers.interface import (
     SolverTraits,
@@ -101,14 +101,6 @@ FEW_PASSES, PATH_PASSES = 12.0, 2.0
 ``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
 220, 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100, 300 x 200 7 to 80; a pass 0.8 ns an entry.
 """
-EASY, EASY_WIDTH, SMOOTH, TWO_SIDED = 0.08, 16, 2.0, 4.0
-"""A problem of the second number of coordinates is easy where a slope moves its margin by the first
-share at most; of more coordinates by that times the square of their ratio, as Newton's systems
-grow; of fewer never. A loss with a parabola counts for so many, as Newton's method needs but a few
-steps, and so does a kink with slopes of either sign. Measured on 32 sets, C from 0.001 to 0.1, of
-the compiled path's time: with 8 to 14 coordinates 0.9 to 1.4 at any share; with 18 to 60, at 0.02
-of the ratio's square 0.4 to 0.9, at 0.05 to 0.1 0.4 to 1.4, from 0.12 on 0.6 to 2.2; with absolute
-losses 0.6 to 0.9 at 0.015 and 1 to 1.7 at 0.04."""
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
 milliseconds."""
@@ -134,35 +126,6 @@ HUGE = 1e300
 DONE, SLOW, COPY = range(3)
 """Why epochs end: they seem to have reached the target (or their number), the budget will not do,
 few terms are left."""
-
-
-def begins(problem: Problem) -> bool:
-    """Whether a cold solve of `problem` is best begun with coordinate descent.
-
-    Over dense rows with few coordinates Newton steps cost next to nothing; there only where the
-    problem is easy.
-    """
-    if not isinstance(problem.design, Rows):
-        return False
-    pays = problem.design.sparse or problem.d > NARROW or easy(problem)
-    return pays and DualIterate.takes(problem)
-
-
-def easy(problem: Problem) -> bool:
-    """Whether no single slope can move a margin by much: a few epochs do then.
-
-    A slope that goes from one end of its box to the other moves its term's margin by
-    ``||a_i||^2 (hi_i - lo_i)``; this is compared with the sizes of the margins at the kinks.
-    """
-    if problem.d < EASY_WIDTH:
-        return False
-    f = problem.losses
-    span = f.hi - f.lo
-    size = np.abs(f.b) + f.e
-    slope = np.where(np.isfinite(span), span, size / np.maximum(f.q, 1e-300))
-    harder = np.where(f.q > 0.0, SMOOTH, np.where((f.lo < 0.0) & (f.hi > 0.0), TWO_SIDED, 1.0))
-    moves = float(np.square(problem.norms) @ (harder * slope))
-    return moves <= EASY * (problem.d / EASY_WIDTH) ** 2 * float(size.sum())
 
 
 def ready(problem: Problem, then: SubproblemSolver | None = None, many: int = 1) -> bool:

@@ -39,7 +39,6 @@ from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.centred import HALF, Centred
 from cvxscreen.solvers.interface import (
@@ -178,6 +177,6 @@ def _few_blas_threads(problem: Problem) -> AbstractContextManager[None]:
     design = problem.design
     if isinstance(design, Rows):
         return blas_threads(entries(design), min(problem.n, problem.d))
-    if isinstance(design, Gram) and design.small:
+    if isinstance(design, loaded("cvxscreen.designs.gram:Gram")) and design.small:
         return blas_threads(entries(design))
     return nullcontext()

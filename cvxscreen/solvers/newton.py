@@ -33,7 +33,6 @@ from cvxscreen.core.duality import dual_feasible, estimated_gap
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
-from cvxscreen.solvers.box_qp import CentralPath
 from cvxscreen.solvers.interface import (
     SolverSnapshot,
     SolverTraits,
@@ -407,6 +406,8 @@ class _NewtonIterate:
         products, sign = self.products(), border[:, 0] if one else np.ones(problem.n)
         if products is None:
             return
+        from cvxscreen.solvers.box_qp import CentralPath
+
         lo, hi = np.minimum(sign * f.lo, sign * f.hi), np.maximum(sign * f.lo, sign * f.hi)
         fixed = np.where(problem.quadratic.free, 0.0, problem.linear)
         offset = f.b + problem.design.forward(problem.quadratic.solve(fixed))

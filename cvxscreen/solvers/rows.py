@@ -24,12 +24,6 @@ from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Prediction, Screening, Selection
-from cvxscreen.solvers.dual_coordinate_descent import (
-    CLOCK,
-    DualCoordinateDescent,
-    begins,
-    ready,
-)
 from cvxscreen.solvers.interface import (
     SolverSnapshot,
     Start,
@@ -46,6 +40,7 @@ from cvxscreen.solvers.prediction import (
     samples,
     size_of_optimum,
 )
+from cvxscreen.solvers.registry import begins_by_descent
 from cvxscreen.solvers.screened import ProblemInMemory, Times
 from cvxscreen.solvers.solution import (
     Answer,
@@ -352,7 +347,9 @@ class ScreenedRows(
         first = not self.rounds and (start is None or self.selects_terms)
         counted: AbstractContextManager[None] = nullcontext()
         before = NOTHING
-        if first and self.inner.traits.descends_first and begins(reduced):
+        if first and self.inner.traits.descends_first and begins_by_descent(reduced):
+            from cvxscreen.solvers.dual_coordinate_descent import CLOCK, ready
+
             if not ready(reduced, self.inner):
                 counted = CLOCK.rent()
                 self.leave_to_newton(reduced, start)
@@ -373,6 +370,8 @@ class ScreenedRows(
         Where it ends far from the optimum, the interior point method or Newton's may take over;
         else a solver that selects terms by itself goes on from what is known there.
         """
+        from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+
         descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
         self.result = call_checked(descent, problem, start)
         self.last = self.result.status == "optimal"

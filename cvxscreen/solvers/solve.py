@@ -21,7 +21,6 @@ from cvxscreen._support.compiled import at_hand
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, Passes
-from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.screening.reduction import Screening
@@ -32,11 +31,18 @@ from cvxscreen.solvers.compiled_path.segments import (
     KeptPath,
     before_loading,
     charge,
+    charged,
     ready,
 )
 from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Nearby, few, solve_few
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.registry import compiled_path, has_kernel, left_to_us, named_solver
+from cvxscreen.solvers.registry import (
+    begins_by_descent,
+    compiled_path,
+    has_kernel,
+    left_to_us,
+    named_solver,
+)
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
 
 Array = NDArray[np.float64]
@@ -109,7 +115,7 @@ def solve_problem(
             )
     from cvxscreen.solvers.loop import solve_screened
 
-    with PARTS.rent() if suits else nullcontext():
+    with charged() if suits else nullcontext():
         solution = solve_screened(
             problem,
             inner,
@@ -158,10 +164,11 @@ def _without_the_loop(
 
 def _descends(problem: Problem) -> bool:
     """Whether coordinate descent is the way to begin with, and need not be compiled first."""
-    from cvxscreen.solvers.dual_coordinate_descent import begins
+    if not begins_by_descent(problem):
+        return False
     from cvxscreen.solvers.dual_coordinate_descent import ready as compiled
 
-    return begins(problem) and compiled(problem)
+    return compiled(problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,6 +264,8 @@ def solve_one(
     kept : KeptPath, optional
         Where an earlier solve of the same data has.
     """
+    from cvxscreen.certificates.many import certify_many
+
     began = perf_counter()
     problem, unit = asked.problem, asked.unit
     aim = min(tol, FINE) if problem.n <= FEW else tol

@@ -17,7 +17,7 @@ from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Prediction, Selection
-from cvxscreen.solvers import rows
+from cvxscreen.solvers import dual_coordinate_descent, rows
 from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import MODES, solve_screened
@@ -226,7 +226,7 @@ def test_the_interior_point_method_takes_over_from_descent(
     loss: str, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where that has not come near; where it fails, too, the answer is another solver's."""
-    monkeypatch.setattr(rows, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
     problem = sparse_and_hard(loss, 100.0)
     assert interior_point_outpaces(problem)
     called, answer = [], InteriorPoint.__call__
@@ -248,7 +248,7 @@ def test_the_interior_point_method_takes_over_from_descent(
 
 def test_an_easy_problem_is_left_to_descent(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what has come near to the solver that selects terms."""
-    monkeypatch.setattr(rows, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
     monkeypatch.setattr(InteriorPoint, "__call__", None)
     monkeypatch.setattr(Newton, "__call__", None)
     for C in (0.01, 1.0):

@@ -8,15 +8,16 @@ form. `standard` puts it all together, ``minimise 1/2 <z, P z> + <q, z>`` over r
 losses of rows, nothing left out; `expressions` reads the numbers of expressions, `matrices` holds
 them without copying large data.
 
-*Fewer columns.* Rules work on a `draft`, each leaving a `Step` that can be undone: `elimination`
-(norms in cones, squares of a lasso, columns that an equality defines, ``e = u - v`` with bounded
-``u, v``, what only one loss sees).
+*Fewer columns.* One loss over data beside squares needs nothing more. For all else `rules` work on
+a `draft`, each leaving one of the `steps` that can be undone: `elimination` (norms in cones,
+squares of a lasso, columns that an equality defines, ``e = u - v`` with bounded ``u, v``, what only
+one loss sees).
 
 *Losses from epigraphs.* `epigraph` turns columns ``t >= p_1, ..., t >= p_k`` with a cost into
 losses; maxima of different data are kept beside them (`max_affine`).
 
-*Recognition and way back.* `recognition` restores all columns and all multipliers from a solution,
-and follows changed costs without running the rules again; where parameters only weigh summands,
+*Recognition and way back.* `recognition` restores all columns and all multipliers from a solution.
+`changed_costs` are followed without running the rules again; where parameters only weigh summands,
 without reading their expressions again either (`weights`). `check` compares the recognised problem
 with the user's before anything is solved, a large loss at a `sample` of its terms.
 """

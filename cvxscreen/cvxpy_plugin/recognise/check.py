@@ -18,10 +18,6 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.recognise.epigraph import (
-    InequalityTerms,
-    OneAboveAtMost,
-)
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -91,8 +87,7 @@ def check_points(recognition: Recognition, some: Problem | None = None) -> Itera
     for scale in (2.0,) if many else (1.0, 5.0):
         x = rng.standard_normal(problem.d) * (scale * reach / typical)
         for step in recognition.steps:
-            if isinstance(step, OneAboveAtMost):  # a loss only within these bounds
-                x = step.within(recognition.core, x)
+            x = step.within(recognition.core, x)
         yield x
 
 
@@ -401,8 +396,7 @@ def _eliminated(recognition: Recognition, values: Array) -> float:
     kept = np.zeros(len(values), dtype=bool)
     kept[recognition.side.indices] = True
     for step in recognition.steps:
-        if isinstance(step, InequalityTerms):
-            kept[step.weights.indices] = True
+        kept[step.still_held()] = True
     worst = 0.0
     for cone in recognition.standard.cones:
         rows, free = values[cone.rows], ~kept[cone.rows]

@@ -9,7 +9,7 @@ the way back for multipliers is the transpose of those weights.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, picked, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -28,54 +29,6 @@ GRAM_LIMIT = 3000
 
 FEW_ROWS = 4
 """A column in more inequalities than this is data, not a helper."""
-
-
-class Step(Protocol):
-    """One elimination, undone.
-
-    Attributes
-    ----------
-    columns : array of int, shape (k,)
-        The columns it eliminated.
-    needs : CSR array, shape (k, N)
-        Non-zero where a column must be known before.
-    """
-
-    @property
-    def columns(self) -> Index:
-        """The columns that were eliminated."""
-
-    @property
-    def needs(self) -> Any:
-        """Which other columns each of them is computed from."""
-
-    def primal(self, values: Array) -> Array:
-        """Values of `columns` from the rows' values (own columns at 0), shape (k,)."""
-
-    def dual(self, standard: Standard, duals: Duals) -> None:
-        """Fill in the multipliers of the rows that the step used."""
-
-
-@dataclass(eq=False)
-class Duals:
-    """A solution on its way back to the canonical problem.
-
-    Attributes
-    ----------
-    z : array, shape (N,)
-        All columns.
-    theta : array, shape (n,)
-        Slopes of the loss terms.
-    rows : array, shape (m,)
-        Multipliers found so far, 0 elsewhere.
-    shares : array, shape (p,)
-        Slopes of the pieces of maxima that are no loss terms.
-    """
-
-    z: Array
-    theta: Array
-    rows: Array
-    shares: Array = field(default_factory=lambda: np.zeros(0))
 
 
 def stationarity(standard: Standard, duals: Duals, columns: Index) -> Array:
@@ -122,7 +75,7 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class DefinedColumns:
+class DefinedColumns(Step):
     """Columns that equality rows define: ``rows_k(z) = 0`` gives column k. Base of steps.
 
     Attributes
@@ -148,11 +101,27 @@ class DefinedColumns:
 class Elimination(DefinedColumns):
     """Defined columns that are substituted everywhere."""
 
+    stage: ClassVar[int] = 1
+
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the multiplier that makes the Lagrangian stationary in the column."""
         duals.rows[self.source] = 0.0
         gradient = stationarity(standard, duals, self.columns)
         duals.rows[self.source] = gradient / self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class UnusedColumns(Step):
+    """Columns that nothing depends on; they are put at 0. See `Step`.
+
+    Attributes
+    ----------
+    columns : array of int, shape (k,)
+    needs : CSR array, shape (k, N)
+    """
+
+    columns: Index
+    needs: Any
 
 
 @dataclass(eq=False)

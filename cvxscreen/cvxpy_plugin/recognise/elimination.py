@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,6 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     ColumnCounts,
     DefinedColumns,
     Draft,
-    Duals,
     Elimination,
     count_columns,
     stationarity,
@@ -39,6 +38,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     without,
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -242,7 +242,7 @@ def _bounded(draft: Draft) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class SplitVariable:
+class SplitVariable(Step):
     """``u`` and ``v`` of a split sign; see `Step`.
 
     Attributes
@@ -428,7 +428,7 @@ def _box(draft: Draft, columns: Index) -> tuple[Array, Array, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class MinimisedOut:
+class MinimisedOut(Step):
     """Columns minimised out of one loss term each; see `Step`.
 
     Attributes
@@ -461,6 +461,7 @@ class MinimisedOut:
     low: Array
     high: Array
     bounds: Any
+    stage: ClassVar[int] = 2
 
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
@@ -540,7 +541,7 @@ def substitute_bounds(draft: Draft) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnAtBound:
+class ColumnAtBound(Step):
     """A column that sits at its only upper bound; see `Step`."""
 
     columns: Index
@@ -601,7 +602,7 @@ def private_heads(draft: Draft, tally: ColumnCounts) -> list[tuple[Any, int, flo
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredNorm:
+class SquaredNorm(Step):
     """``T = |tail| / scale`` with ``rho/2 T^2`` in the objective; see `Step`.
 
     Attributes

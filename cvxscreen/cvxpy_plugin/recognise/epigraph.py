@@ -26,13 +26,14 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
     ColumnCounts,
     Draft,
-    Duals,
     count_columns,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, rows_of, some_entries
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.cvxpy_plugin.recognise.steps import Duals, GroupTerms, Pairing, Step
+from cvxscreen.cvxpy_plugin.size import MANY_ROWS
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -64,40 +65,6 @@ def take_groups(draft: Draft) -> None:
         terms = draft.terms.add(pick, b=b, e=e, q=q, lo=lo, hi=hi)
         draft.steps.append(GroupTerms(*nothing, number, paying, at, terms))
         draft.constant += group.constant
-
-
-@dataclass(frozen=True, eq=False)
-class GroupTerms:
-    """The terms of one group of losses that was read off the objective; see `Step`.
-
-    Attributes
-    ----------
-    columns : array of int, shape (0,)
-    needs : CSR array, shape (0, N)
-    group : int
-        Its position.
-    paying : array of int, shape (k,)
-        Which entries of the group have a weight.
-    rows : array of int, shape (k,)
-        Their rows.
-    terms : array of int, shape (k,)
-        Their positions among the terms found.
-    """
-
-    columns: Index
-    needs: Any
-    group: int
-    paying: Index
-    rows: Index
-    terms: Index
-
-    def primal(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Step.primal`: no columns."""
-        return np.zeros(0)
-
-    def dual(self, standard: Standard, duals: Duals) -> None:
-        """See `Step.dual`: no constraint; what the terms pull at the columns of their rows."""
-        duals.rows[self.rows] = -duals.theta[self.terms]
 
 
 def fold_epigraphs(draft: Draft) -> None:
@@ -308,7 +275,7 @@ def _pairs(first: Index, second: Index) -> tuple[Index, Index]:
 
 
 @dataclass(frozen=True, eq=False)
-class ChainedBounds:
+class ChainedBounds(Step):
     """Columns at the largest of their lower bounds; their multipliers come with the chained rows.
 
     Attributes
@@ -548,7 +515,7 @@ def _column_bounds(draft: Draft) -> tuple[Array, Array, Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class OneAboveAtMost:
+class OneAboveAtMost(Step):
     """``t = max(p, p_1, p_2)`` where bounds of columns keep ``p_1 + p_2 <= 2 p``; see `Step`.
 
     Attributes
@@ -597,7 +564,7 @@ class OneAboveAtMost:
         duals.rows += self.bounds.T @ np.concatenate(pull)
 
     def within(self, core: Index, x: Array) -> Array:
-        """The values `x` of the columns `core`, those that are bounded within their bounds."""
+        """See `Step.within`: a loss only within the bounds of the columns."""
         out, place = x.copy(), np.searchsorted(self.bounded, core)
         for at, k in enumerate(place):
             if k < len(self.bounded) and self.bounded[k] == core[at]:
@@ -691,7 +658,7 @@ class EpigraphGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class PiecewiseLinear:
+class PiecewiseLinear(Step):
     """``t = max_k -(pieces_k @ rows)``; see `Step`.
 
     Attributes
@@ -845,7 +812,7 @@ def _keep(draft: Draft, group: EpigraphGroup, terms: tuple[Index, ...], constant
 
 
 @dataclass(frozen=True, eq=False)
-class PiecewiseQuadratic:
+class PiecewiseQuadratic(Step):
     """``t = max(-c/rho, max_k -(pieces_k @ rows))``; see `Step`.
 
     Attributes
@@ -895,14 +862,6 @@ class PiecewiseQuadratic:
 # stays a side constraint.
 
 
-MANY_ROWS = 4
-"""Inequalities are terms where there are more than this many for every coordinate.
-
-At an optimum about as many of them as there are coordinates are active, so that leaving the others
-out can save most of the work.
-"""
-
-
 def take_many_inequalities(draft: Draft) -> None:
     """Turn the inequalities that hold data into terms, if there are many of them."""
     rows = draft.standard.rows
@@ -925,7 +884,7 @@ def take_many_inequalities(draft: Draft) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class InequalityTerms:
+class InequalityTerms(Step):
     """Inequalities that became terms; no column is eliminated. See `Step`.
 
     Attributes
@@ -942,13 +901,13 @@ class InequalityTerms:
     weights: Any
     terms: Index
 
-    def primal(self, values: Array) -> Array:
-        """See `Step.primal`: no columns."""
-        return np.zeros(0)
-
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the slope of a term is the multiplier of its row."""
         duals.rows -= self.weights.T @ duals.theta[self.terms]
+
+    def still_held(self) -> Index:
+        """See `Step.still_held`: all of them."""
+        return np.asarray(self.weights.indices)
 
 
 # -- two hinges that are one loss ------------------------------------------------------------------
@@ -1030,32 +989,3 @@ def _opposite(index: Index, images: Array) -> tuple[Index, Index]:
     spot = np.array(keep, dtype=np.intp)
     one, two = names[spot], names[spot + 1]
     return np.minimum(one, two), np.maximum(one, two)
-
-
-@dataclass(frozen=True, eq=False)
-class Pairing:
-    """Which of the terms found are which of the problem's terms.
-
-    Attributes
-    ----------
-    first : array of int, shape (n,)
-        The found term whose row the problem's term has.
-    second : array of int, shape (n,)
-        The found term on the other side, with the opposite row; -1 for a term of its own.
-    found : int
-        Number of terms found.
-    """
-
-    first: Index
-    second: Index
-    found: int
-
-    def split(self, theta: Array) -> Array:
-        """Slopes of the problem's terms as slopes of the terms found, shape (found,)."""
-        paired = self.second >= 0
-        if not paired.any():
-            return theta
-        out = np.zeros(self.found)
-        out[self.first] = np.where(paired, np.minimum(theta, 0.0), theta)
-        out[self.second[paired]] = -np.maximum(theta[paired], 0.0)
-        return out

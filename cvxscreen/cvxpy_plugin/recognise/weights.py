@@ -15,14 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Unreadable, fixed, numbers, summands_of
-from cvxscreen.cvxpy_plugin.recognise.recognition import SAME, Factors, Recognition, with_costs
+from cvxscreen.cvxpy_plugin.recognise.recognition import SAME, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Standard
+
+if TYPE_CHECKING:
+    from cvxscreen.cvxpy_plugin.recognise.changed_costs import Factors
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -184,6 +187,8 @@ class CostsByWeight:
         original : cvxpy.Problem
             The user's, which `known` has as a weak reference.
         """
+        from cvxscreen.cvxpy_plugin.recognise.changed_costs import with_costs
+
         found, old = self.weights.factors(), self.known.standard
         if found is None:
             return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,10 @@ from scipy.linalg.blas import dger
 
 from cvxscreen._support.compiled import CompileClock, at_hand, import_numba, on_disk
 from cvxscreen._support.limits import SMALL, each, memory_of_machine
-from cvxscreen.certificates.many import FILLED, Certificates, PackedSlopes, certify_many
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import FILLED, Rows
 from cvxscreen.solvers import prediction
 from cvxscreen.solvers.compiled_path import loops
 from cvxscreen.solvers.compiled_path.loops import (
@@ -48,6 +47,9 @@ from cvxscreen.solvers.compiled_path.loops import (
 )
 from cvxscreen.solvers.few_terms import Nearby
 from cvxscreen.solvers.newton import default_weight, typical_span
+
+if TYPE_CHECKING:
+    from cvxscreen.certificates.many import Certificates, PackedSlopes
 
 Array = NDArray[np.float64]
 
@@ -358,6 +360,8 @@ class CompiledPath:
 
     def solve(self, values: Array) -> PathSegment:
         """The points at `values`, in that order; the stretch ends after a point that was missed."""
+        from cvxscreen.certificates.many import certify_many
+
         began = perf_counter()
         found = self.points(values)
         proofs = certify_many(self.problem, found.values, found.X, found.theta, tol=self.tol)
@@ -376,6 +380,8 @@ class CompiledPath:
 
     def points(self, values: Array) -> Uncertified:
         """The same points as the loop found them."""
+        from cvxscreen.certificates.many import PackedSlopes
+
         losses, K, n = self.problem.losses, len(values), self.problem.n
         X, record = np.empty((K, self.problem.d)), np.zeros((K, len(COLUMNS)))
         factors, codes = values / self.problem.C, np.empty((K, n), dtype=np.int8)
@@ -582,6 +588,21 @@ def _stored(problem: Problem) -> float:
 def charge(problem: Problem, call: float = CALL, times: float = 1) -> None:
     """Count that `problem` is solved without what is compiled, `times` over."""
     LOADING.spent += times * (call + ENTRY * _stored(problem))
+
+
+@contextmanager
+def charged() -> Iterator[None]:
+    """Count what the ordinary loop does for a problem that `suits`: its time, but no loading.
+
+    That has been charged for the problem as a whole; the loop charges it for what it would begin
+    by coordinate descent, the problem itself and its samples.
+    """
+    spent = LOADING.spent
+    try:
+        with PARTS.rent():
+            yield
+    finally:
+        LOADING.spent = spent
 
 
 def _interpreted() -> bool:

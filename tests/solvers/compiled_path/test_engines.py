@@ -23,7 +23,6 @@ from cvxscreen.paths import path as path_run
 from cvxscreen.solvers import dual_coordinate_descent, registry, solve
 from cvxscreen.solvers import solve as solving
 from cvxscreen.solvers.compiled_path import segments
-from cvxscreen.solvers.dual_coordinate_descent import begins
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
 
@@ -267,7 +266,7 @@ def test_square_problems_begin_by_coordinate_descent(monkeypatch) -> None:
     """It is done before a system would have been solved; the certificate is anew."""
     problem = square(200, 0.01)
     monkeypatch.setattr(solve, "solve_one", None)
-    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *asked: True)
     found = cvxscreen.solve(problem)
     assert len(found.rounds) == 1
     assert found.rounds[0].solver_info["epochs"] > 0
@@ -303,16 +302,17 @@ def test_the_path_goes_on_where_descent_has_come_near(monkeypatch) -> None:
 
 def test_easy_problems_are_left_to_coordinate_descent(monkeypatch) -> None:
     """Where a slope cannot move a margin much; whatever the scale of the data."""
-    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *asked: True)
     rows, labels = two_gaussians(700, 20, bayes_error=0.1)
     for scale in (1e-3, 1.0, 1e3):
         scaled = cvxscreen.svm(scale * rows, labels)
-        assert begins(scaled.with_(C=1e-3 / scale**2))
-        assert not begins(scaled.with_(C=1.0 / scale**2))
+        assert registry.begins_by_descent(scaled.with_(C=1e-3 / scale**2))
+        assert not registry.begins_by_descent(scaled.with_(C=1.0 / scale**2))
     found = cvxscreen.solve(cvxscreen.svm(rows, labels, C=1e-3))
     assert found.certificate.ok
     assert "epochs" in found.rounds[0].solver_info
-    assert not begins(cvxscreen.svm(X, Y, C=1e-5))  # systems of size five cost next to nothing
+    # Systems of size five cost next to nothing.
+    assert not registry.begins_by_descent(cvxscreen.svm(X, Y, C=1e-5))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
@@ -377,6 +377,18 @@ def test_loading_waits_for_the_stored_entries(monkeypatch) -> None:
     dense = cvxscreen.svm(np.ones((50_000, 50)), np.where(np.arange(50_000) % 2, 1.0, -1.0))
     monkeypatch.setattr(segments, "LOADING", CompileClock(0.25))
     assert not segments.before_loading(dense)
+
+
+def test_a_solve_before_loading_is_charged_once(monkeypatch) -> None:
+    """Also where the loop of screening would begin by coordinate descent, and charges for it."""
+    monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
+    monkeypatch.setattr(segments, "LOADING", CompileClock(0.25))
+    rows, labels = two_gaussians(2_100, 20, bayes_error=0.1)
+    problem = cvxscreen.svm(rows, labels, C=1e-3)
+    assert registry.begins_by_descent(problem)
+    assert cvxscreen.solve(problem).certificate.ok
+    once = segments.CALL + segments.ENTRY * problem.n * problem.d
+    assert segments.LOADING.spent == pytest.approx(once, rel=1e-9)
 
 
 AT_ONCE = """

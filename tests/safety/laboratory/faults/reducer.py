@@ -7,7 +7,8 @@ from faults.table import DROPPED, SIGN, STALE, SWAPPED, of
 BACK = ("cvxpy_plugin/test_recognise.py", "cvxpy_plugin/test_cvxpy_solver.py")
 draft = of("cvxpy_plugin/recognise/draft.py", *BACK)
 absorb = of("cvxpy_plugin/recognise/elimination.py", *BACK)
-elements = of("cvxpy_plugin/recognise/recognise.py", *BACK)
+lone = of("cvxpy_plugin/recognise/recognise.py", *BACK)
+elements = of("cvxpy_plugin/recognise/rules.py", *BACK)
 substitution = of("cvxpy_plugin/recognise/elimination.py", *BACK)
 restore = of("cvxpy_plugin/answer.py", "cvxpy_plugin/test_recognise.py",
              "cvxpy_plugin/test_solve.py")
@@ -74,7 +75,7 @@ FAULTS = (
     elements("the offset of the arguments dropped", DROPPED, "numbers[:, 0] -= rows.offset",
              "numbers[:, 0] -= 0.0", "another problem is solved",
              "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
-    elements("the offset of a lone loss dropped", DROPPED, "b = b - arguments.offset",
+    lone("the offset of a lone loss dropped", DROPPED, "b = b - arguments.offset",
              "b = b - 0.0 * arguments.offset", "another problem is solved",
              "cvxpy_plugin/test_recognise.py::test_every_spelling_is_recognised_as_its_loss"),
     absorb("the middle of a dead zone on the wrong side", SIGN, "numbers[terms, 0] -= shift",
