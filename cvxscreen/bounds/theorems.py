@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice
-from cvxscreen.bounds.regions import Ball, ConeBall, CutBall, Everywhere, Place, Region, TwoBalls
+from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Place, Region, TwoBalls
 from cvxscreen.bounds.regions.margins import inner, length
 from cvxscreen.core.duality import Point, imbalance_cost, reference_point, rescaled_point
 from cvxscreen.core.losses import FIELDS
@@ -722,6 +722,8 @@ def cut(problem: Problem, region: Region, rule: str) -> Region:
     half = _half_space(problem, problem.penalty, region)
     if rule == "linear":
         return half or region
+    from cvxscreen.bounds.regions.cone_ball import ConeBall
+
     return ConeBall(region, half)
 
 

@@ -51,7 +51,7 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -624,8 +624,7 @@ def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
 # -- the quadratic term and the side constraints --------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class SidePart:
+class SidePart(NamedTuple):
     """What constraints ``F x + f in K`` add, with multipliers mu; nothing without constraints.
 
     Attributes
@@ -709,8 +708,7 @@ def _independent_solve(problem: Problem, residual: Array) -> Array:
 # -- a penalty ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class PenaltyPart:
+class PenaltyPart(NamedTuple):
     """The parts of the regulariser's Fenchel-Young term ``g(x) + g*(v) - <v, x>``.
 
     It is ``1/2 ||x - x_v||_M^2`` plus a non-negative remainder, ``x_v`` the maximiser in ``g*(v)``.
@@ -878,8 +876,7 @@ def balanced_exactly(problem: Problem, theta: Array) -> bool:
 # -- several coordinates that no quadratic term holds ---------------------------------------------
 
 
-@dataclass(frozen=True)
-class FreeCost:
+class FreeCost(NamedTuple):
     """What the residual r on coordinates that no quadratic term holds may cost, and how far.
 
     Attributes
@@ -897,8 +894,7 @@ class FreeCost:
     residual: float = 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Residual:
+class Residual(NamedTuple):
     """r on the free coordinates, at the indices `free`: as computed, and its rounding."""
 
     free: NDArray[np.intp]

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +81,7 @@ class ClosedForm(Record):
         return fields([("C_min", self.C)], title="Closed form")
 
 
-@dataclass(frozen=True, eq=False)
-class _Line:
+class _Line(NamedTuple):
     """Margins ``t + s m`` with their errors, and the pieces they must stay on; arrays (n,)."""
 
     t: Array

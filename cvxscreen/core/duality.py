@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -71,8 +72,7 @@ def _mobility(problem: Problem, margins: Array | None) -> Array:
     return mobility
 
 
-@dataclass(frozen=True, eq=False)
-class _DualTrial:
+class _DualTrial(NamedTuple):
     """The point of the box that belongs to a multiplier, its residual, and the dual's value.
 
     The value is a `distance` and ``<tau, residual>``.
@@ -84,8 +84,7 @@ class _DualTrial:
     value: float
 
 
-@dataclass(frozen=True, eq=False)
-class _Projection:
+class _Projection(NamedTuple):
     """Onto ``E' theta = -target`` in a box, E the `columns` of the free coordinates.
 
     `mobility` says how readily each slope moves; `fixed_load` is ``sum |e_i theta_i|`` of the terms
@@ -404,8 +403,7 @@ REFINED_ROWS = 2000
 """At most so many margins are recomputed in extended precision."""
 
 
-@dataclass(frozen=True, eq=False)
-class Centre:
+class Centre(NamedTuple):
     """A point close to ``(x + x_theta)/2`` whose margins are known without a pass.
 
     Attributes

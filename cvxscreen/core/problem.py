@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
@@ -335,8 +335,7 @@ def _answers(kind: type, protocol: type) -> bool:
     return issubclass(kind, protocol)
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """What the coordinates and the terms of a model mean, where the numbers do not say it.
 
     Attributes
@@ -649,7 +648,7 @@ class Problem(Record):
                 losses.b, losses.e, losses.q, np.where(own, -tau * weight, losses.lo),
                 np.where(own, (1.0 - tau) * weight, losses.hi),
             ),
-            layout=replace(self.layout, tau=tau),
+            layout=self.layout._replace(tau=tau),
         )
         if not self.design.streamed:  # a path over tau asks for them at every value
             _ = self.sizes, self.column_sizes

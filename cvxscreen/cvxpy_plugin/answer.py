@@ -8,7 +8,7 @@ the user's problem changes before that call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -23,8 +23,7 @@ from cvxscreen.cvxpy_plugin.request import Report, with_report
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class _Named:
+class _Named(NamedTuple):
     """What `unpack_results` asks of a solver: its name."""
 
     title: str
@@ -34,8 +33,7 @@ class _Named:
         return self.title
 
 
-@dataclass(frozen=True, eq=False)
-class _WayBack:
+class _WayBack(NamedTuple):
     """What `unpack_results` asks of a chain: `invert` and a solver."""
 
     canonical: Canonical
@@ -69,8 +67,7 @@ def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class Restored:
+class Restored(NamedTuple):
     """A solution of the whole canonical problem.
 
     Attributes
@@ -246,8 +243,7 @@ class Answer:
         problem.unpack_results(self.solution, _Unchanged(_Named(self.solver)), None)
 
 
-@dataclass(frozen=True, eq=False)
-class _Unchanged:
+class _Unchanged(NamedTuple):
     """A chain for a solution that is one of the user's problem already."""
 
     solver: _Named

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -273,8 +273,7 @@ def kept_path(problem: Any) -> KeptPath | None:
     return None if entry is None else entry.path
 
 
-@dataclass(frozen=True, eq=False)
-class LastAnswer:
+class LastAnswer(NamedTuple):
     """The last answer of losses beside another convex part, or of losses in budgets.
 
     Attributes

@@ -207,7 +207,7 @@ def one_norm(
     width = design.shape[1]
     return Problem(
         design, losses, Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
-        layout=replace(layout, penalty_terms=p),
+        layout=layout._replace(penalty_terms=p),
     )
 
 

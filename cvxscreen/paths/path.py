@@ -560,7 +560,7 @@ class PathFollower:
             share = (value - last.value) / (last.value - before.value)
         x = np.asarray(last.x + share * (last.x - before.x))
         start = self.with_products(here, x, value - last.value, share)
-        return replace(onward(), x=x) if start is None else start
+        return onward()._replace(x=x) if start is None else start
 
     def with_products(
         self, here: Problem, x: Array, lower: float, share: float

@@ -18,6 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -232,8 +233,7 @@ FOLD_LIMIT, FORMED_ANYWAY = 400, 2000
 strongly convex, up to as many as the interior point method takes: it forms such a matrix anyway."""
 
 
-@dataclass(frozen=True, eq=False)
-class KnownSlopes:
+class KnownSlopes(NamedTuple):
     """Slopes with their ``A' theta``, from which that of similar ones takes few rows.
 
     Nothing is said of the rounding in it, so nothing is proven of a problem reduced by it.
@@ -497,8 +497,7 @@ def with_features(problem: Problem, features: NDArray[np.intp]) -> Problem:
     return narrow
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """One verdict's part in a screening."""
 
     bound: str
@@ -687,8 +686,7 @@ def _join(old: Mask, at: NDArray[np.intp] | None, said: Mask) -> Mask:
     return joined
 
 
-@dataclass(frozen=True, eq=False)
-class Prediction:
+class Prediction(NamedTuple):
     """Pieces guessed from the margins of a nearby point; no theorem behind it.
 
     Attributes

@@ -12,8 +12,8 @@ on the data as they are. Mostly none is (`Centred.exact`), and the two problems 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import cast
+from dataclasses import replace
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,8 +42,7 @@ HALF = 0.5
 """Share of the tolerance that is aimed at: what the way back rounds has the rest."""
 
 
-@dataclass(frozen=True, eq=False)
-class Centred:
+class Centred(NamedTuple):
     """A problem and what it is about the centre of its features.
 
     Attributes

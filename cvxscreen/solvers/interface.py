@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,7 @@ _ORDINARY = 1e50
 """Margins below this are nowhere near an overflow, nor are their squares."""
 
 
-@dataclass(frozen=True, eq=False)
-class Start:
+class Start(NamedTuple):
     """A warm start: primal, dual and the proximal weight reached there (None: choose one).
 
     `point` is the same pair where it has been evaluated on the very problem already. Without it
@@ -42,8 +41,7 @@ class Start:
     rate: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class SolverSnapshot:
+class SolverSnapshot(NamedTuple):
     """Where a solver says that it stands; it tells when a proof may pay, and proves nothing."""
 
     problem: Problem
@@ -102,8 +100,7 @@ class SubproblemResult:
         return replace(self, info=info)
 
 
-@dataclass(frozen=True)
-class SolverTraits:
+class SolverTraits(NamedTuple):
     """What a solver does by itself, as far as the screening loop acts on it.
 
     The defaults are what is assumed of a solver about which nothing is known.

@@ -6,7 +6,8 @@ move it. A wrong prediction costs a round, never the certificate.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +37,7 @@ FAR = 0.3
 """A prediction that leaves a larger share of the terms alone says little."""
 
 
-@dataclass(frozen=True)
-class PredictionRadius:
+class PredictionRadius(NamedTuple):
     """How far predictions reach.
 
     A term is left alone when its margin is within ``max(width ||a_i||, least)`` of a kink: the

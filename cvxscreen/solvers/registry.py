@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -104,8 +103,7 @@ def pilot_gap(problem: Problem, mode: str) -> float:
     return 0.01 * fine if mode == "safe" and fine < KINKED else fine
 
 
-@dataclass(frozen=True)
-class BuiltinEngine:
+class BuiltinEngine(NamedTuple):
     """One way to solve problems of a kind.
 
     Attributes

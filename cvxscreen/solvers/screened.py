@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -37,8 +37,7 @@ P = TypeVar("P")
 """That answer, evaluated on everything."""
 
 
-@dataclass(frozen=True)
-class Times:
+class Times(NamedTuple):
     """When a round began and when its solver was done, in seconds of `time.perf_counter`."""
 
     began: float

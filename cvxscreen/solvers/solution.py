@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -401,7 +401,7 @@ def warm_start(problem: Problem, solution: Solution) -> Start:
         return Start(solution.x, theta, multipliers=solution.multipliers)
     info = solution.rounds[-1].solver_info if solution.rounds else {}
     start = moved_start(problem, solution.point(), info.get("weight"))
-    return replace(start, rate=info.get("rate"))
+    return start._replace(rate=info.get("rate"))
 
 
 def moved_slopes(theta: Array, old: LossTerms, new: LossTerms) -> Array:

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.bounds.regions import Ball, ConeBall
+from cvxscreen.bounds.regions import Ball
+from cvxscreen.bounds.regions.cone_ball import ConeBall
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 

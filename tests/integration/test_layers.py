@@ -59,6 +59,7 @@ HOMES = {
 """Outside libraries that only some parts of the package may import."""
 
 LATE = {
+    ("cvxscreen.bounds.theorems", "cvxscreen.bounds.regions.cone_ball"),
     ("cvxscreen.cli.commands", "cvxscreen.cli.demo"),
     ("cvxscreen.cli.commands", "cvxscreen.cvxpy_plugin.inspection"),
     ("cvxscreen.cli.commands", "cvxscreen.estimators"),
@@ -81,8 +82,8 @@ LATE = {
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
 import than all the rest, and is loaded when a command wants it; and of what
-``prob.solve(method="screen")`` needs only where the first engine does not solve a problem: the rest
-of a call's imports are a tenth of a second. Solvers have places in a table instead (`PLACE`). The
+``prob.solve(method="screen")`` does not need for one loss over data beside squares: the rest of a
+call's imports are a tenth of a second. Solvers have places in a table instead (`PLACE`). The
 layers below the plugin reach CVXPY by `cvxscreen._support.extensions`, where
 `cvxscreen.registration` says what lives where."""
 

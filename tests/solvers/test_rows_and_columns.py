@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -183,7 +182,7 @@ def test_few_iterations_are_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> 
     assert start.rate == rate
     for rate_known, some in ((1e-3, False), (100.0, True), (None, True)):
         asked.clear()
-        found = solve_screened(problem, inner, mode="safe", start=replace(start, rate=rate_known),
+        found = solve_screened(problem, inner, mode="safe", start=start._replace(rate=rate_known),
                                bounds=(counted,))
         assert found.status == "optimal"
         assert bool(asked) == some, rate_known

@@ -16,10 +16,9 @@ range of linear functionals of the penalised coordinates (`span`); the rest is w
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from cvxscreen.bounds.regions.balls import Ball, Boxes, CutBall, Everywhere, TwoBalls
-from cvxscreen.bounds.regions.cone_ball import ConeBall
 from cvxscreen.bounds.regions.margins import (
     Functionals,
     Place,
@@ -30,13 +29,15 @@ from cvxscreen.bounds.regions.margins import (
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 
-Region = Ball | TwoBalls | CutBall | ConeBall | Boxes | Everywhere
+if TYPE_CHECKING:
+    from cvxscreen.bounds.regions.cone_ball import ConeBall
+
+Region: TypeAlias = "Ball | TwoBalls | CutBall | ConeBall | Boxes | Everywhere"
 
 __all__ = [
     "Ball",
     "Bound",
     "Boxes",
-    "ConeBall",
     "CutBall",
     "Everywhere",
     "Functionals",

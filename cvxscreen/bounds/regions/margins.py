@@ -39,8 +39,7 @@ Proofs: ``docs/theory.md``, section 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +58,7 @@ def outward(middle: Array, reach: Array) -> tuple[Array, Array]:
     return middle - reach - rounding, middle + reach + rounding
 
 
-@dataclass(frozen=True, eq=False)
-class Place:
+class Place(NamedTuple):
     """A vector of the primal space with its margins ``A x`` as computed.
 
     Attributes
@@ -110,8 +108,7 @@ def condition(problem: Problem) -> float:
     return float(np.abs(problem.quadratic.dense()).sum()) / problem.quadratic.floor + 1.0
 
 
-@dataclass(frozen=True, eq=False)
-class Functionals:
+class Functionals(NamedTuple):
     """``z_i``: the penalised part of the rows, each moved by ``e_i`` times a pivot.
 
     Attributes
@@ -375,8 +372,7 @@ class Known(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class _Base:
+class _Base(NamedTuple):
     """What all cuts of one ball share.
 
     Attributes

@@ -471,8 +471,7 @@ def _entries(expr: Any, whole: Any) -> Array:
 # -- from an elementwise expression to lines in one argument --------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Lines:
+class _Lines(NamedTuple):
     """``max_k (slopes[k] t + heights[k])`` of one affine argument, None for constants."""
 
     argument: Any
@@ -525,7 +524,7 @@ def _common(first: _Lines, second: _Lines) -> tuple[_Lines, _Lines]:
         else:
             raise _Other
         argument = first.argument
-    return replace(first, argument=argument), replace(second, argument=argument)
+    return first._replace(argument=argument), second._replace(argument=argument)
 
 
 def _same_lines(lines: _Lines) -> _Lines:
@@ -537,7 +536,7 @@ def _unscaled(lines: _Lines) -> _Lines:
     expr = lines.argument
     kind = type(expr).__name__
     if kind == "NegExpression":
-        return _unscaled(replace(lines, argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
+        return _unscaled(lines._replace(argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
     if kind in ("multiply", "DivExpression", "MulExpression"):
         if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
             return lines
@@ -545,7 +544,7 @@ def _unscaled(lines: _Lines) -> _Lines:
         if found is not None and found[0].size == expr.size:
             inner, factor = found
             scale = factor[0] if factor.size == 1 else factor
-            return _unscaled(replace(lines, argument=inner).mapped(lambda s, h: (s * scale, h)))
+            return _unscaled(lines._replace(argument=inner).mapped(lambda s, h: (s * scale, h)))
     return lines
 
 
@@ -557,7 +556,7 @@ def _bare(lines: _Lines) -> _Lines:
         moving = [arg for arg in expr.args if not arg.is_constant()]
         if len(moving) < len(expr.args) and max(arg.size for arg in moving) == expr.size:
             shift = sum(_entries(arg, expr) for arg in expr.args if arg.is_constant())
-            inner = replace(lines, argument=sum(moving[1:], moving[0]))
+            inner = lines._replace(argument=sum(moving[1:], moving[0]))
             return _bare(inner.mapped(lambda s, h: (s, h + s * shift)))
     return lines
 

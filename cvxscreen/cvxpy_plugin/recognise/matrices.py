@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,8 +30,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)
-class Diagonal:
+class Diagonal(NamedTuple):
     """The square matrix ``diag(entries)``.
 
     Parameters
@@ -47,8 +46,7 @@ class Diagonal:
         return len(self.entries), len(self.entries)
 
 
-@dataclass(frozen=True, eq=False)
-class Scaled:
+class Scaled(NamedTuple):
     """The dense matrix ``diag(factor) @ matrix``.
 
     Parameters

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -104,8 +104,7 @@ def vectorised(problem: Any) -> Any:
     return whole if whole.is_dcp() else problem
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One summand.
 
     Attributes
@@ -356,8 +355,7 @@ def _stacked_distances(
     return lower <= stacked_rows(rows, variables)
 
 
-@dataclass(frozen=True, eq=False)
-class Bundle:
+class Bundle(NamedTuple):
     """Constraints of the user's that became one.
 
     Attributes

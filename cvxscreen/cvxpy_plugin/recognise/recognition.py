@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,8 +164,7 @@ class Recognition:
         return np.asarray(own - self.standard.rows.adjoint(multipliers))
 
 
-@dataclass(frozen=True, eq=False)
-class CostParts:
+class CostParts(NamedTuple):
     """Where the linear term and the constant of the recognised problem come from.
 
     Attributes

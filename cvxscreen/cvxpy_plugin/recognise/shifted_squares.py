@@ -20,8 +20,7 @@ of such squares (the smallest enclosing ball) is s and a maximum of affine funct
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -40,8 +39,7 @@ MANY = 50
 ROWS_OF_SQUARES = SQUARES | {"Sum"}
 
 
-@dataclass(frozen=True, eq=False)
-class Square:
+class Square(NamedTuple):
     """``s = |sum_v maps[v] vec(v) + centre|^2``.
 
     Attributes
@@ -66,8 +64,7 @@ class Square:
         return float(inner @ inner)
 
 
-@dataclass(frozen=True, eq=False)
-class Shifted:
+class Shifted(NamedTuple):
     """A scalar variable of the user's, ``variable = stand_in + square``."""
 
     variable: Any
@@ -139,7 +136,7 @@ def _without(
     total = objective.expr
     for part, share in costs:
         if share:
-            total = total + replace(part, expr=share * square.written()).written()
+            total = total + part._replace(expr=share * square.written()).written()
     whole = cp.Problem(type(objective)(total), constraints)
     return (whole, shifted) if whole.is_dcp() else None
 

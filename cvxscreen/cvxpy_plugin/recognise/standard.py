@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -347,8 +347,7 @@ def without_bare_attributes(problem: Any) -> Any:
     return cp.Problem(problem.objective.tree_copy(wrapped), problem.constraints)
 
 
-@dataclass(frozen=True)
-class Cone:
+class Cone(NamedTuple):
     """Consecutive rows in one cone.
 
     Attributes

@@ -7,7 +7,7 @@ all of them have, and what a problem takes that no rule has anything to do with.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,8 +103,7 @@ class GroupTerms(Step):
         duals.rows[self.rows] = -duals.theta[self.terms]
 
 
-@dataclass(frozen=True, eq=False)
-class Pairing:
+class Pairing(NamedTuple):
     """Which of the terms found are which of the problem's terms.
 
     Attributes

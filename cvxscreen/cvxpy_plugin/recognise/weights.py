@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +34,7 @@ APART = 1e-3
 """Relative difference of two factors from which on they are told apart."""
 
 
-@dataclass(frozen=True, eq=False)
-class Weights:
+class Weights(NamedTuple):
     """What parameters weigh the summands of an objective by.
 
     Attributes
@@ -112,8 +111,7 @@ class _Mixed(Exception):
     """A cost has changed as no weight has."""
 
 
-@dataclass(frozen=True, eq=False)
-class CostsByWeight:
+class CostsByWeight(NamedTuple):
     """Which weight each cost of a recognised problem follows.
 
     Attributes
