@@ -21,7 +21,7 @@ faces; on 100 x 5 it takes 3.5 ms where this one takes 0.7 (hinge, CPU), and `Ne
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from cvxscreen.core.problem import Problem
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 
 TERMS, ENTRIES = 2000, 40_000
 """Most terms, and most numbers in their rows: about where `Newton`, in numpy too, is as fast."""
@@ -61,6 +62,9 @@ BACK = 0.995
 STUCK = 8
 """Steps without a smaller sum of products that end the search."""
 
+CHANGES, LEFT = 40, 1e-3
+"""Changes of a sum before it is summed anew, and the share of it that at least stays in each."""
+
 
 class Smooth(NamedTuple):
     """``1/2 x' matrix x + slope' x + level``.
@@ -82,42 +86,64 @@ class Sides(NamedTuple):
 
     Attributes
     ----------
-    rows : array, shape (m, d)
+    data : array, shape (n, d)
+        The rows of the terms; those of falling sides are minus theirs.
+    terms : array of int, shape (m,)
+        The terms that they belong to: those that rise, then those that fall.
+    cut : int
+        How many rise.
     beta, q, u : array, shape (m,)
         `u` is 1 where there is no end.
     ended : array, shape (m,)
         1 where there is one, else 0.
-    right, left : array of int
-        The terms that they belong to: those that rise, then those that fall.
     """
 
-    rows: Array
+    data: Array
+    terms: Index
+    cut: int
     beta: Array
     q: Array
     u: Array
     ended: Array
-    right: Index
-    left: Index
 
     @classmethod
     def of(cls, problem: Problem) -> Sides:
         """The two sides of every loss of `problem`."""
-        f, rows = problem.losses, problem.design.dense()
+        f, none = problem.losses, np.zeros(0)
         right, left = np.flatnonzero(f.hi > 0.0), np.flatnonzero(f.lo < 0.0)
         beta = np.concatenate([f.b[right] + f.e[right], f.e[left] - f.b[left]])
-        rows, none = np.concatenate([rows[right], -rows[left]]), np.zeros(0)
-        return cls(rows, beta, none, none, none, right, left).at(f)
+        terms = np.concatenate([right, left])
+        return cls(problem.design.dense(), terms, len(right), beta, none, none, none).at(f)
 
     def at(self, losses: LossTerms) -> Sides:
         """The sides of a multiple of the losses, to the last bit."""
-        u = np.concatenate([losses.hi[self.right], -losses.lo[self.left]])
-        q, ended = np.concatenate([losses.q[self.right], losses.q[self.left]]), np.isfinite(u)
-        return self._replace(q=q, u=np.where(ended, u, 1.0), ended=ended.astype(np.float64))
+        u = np.concatenate([losses.hi[self.terms[:self.cut]], -losses.lo[self.terms[self.cut:]]])
+        ended = np.isfinite(u)
+        return self._replace(
+            q=losses.q[self.terms], u=np.where(ended, u, 1.0), ended=ended.astype(np.float64)
+        )
 
     def part(self, chosen: Index) -> Sides:
-        """Those at `chosen`, which belong to no terms."""
-        beta, q, u, ended = (field[chosen] for field in self[1:5])
-        return Sides(self.rows[chosen], beta, q, u, ended, chosen[:0], chosen[:0])
+        """Those at `chosen`."""
+        fields = (field[chosen] for field in (self.terms, *self[3:]))
+        return Sides(self.data, next(fields), int(np.searchsorted(chosen, self.cut)), *fields)
+
+    @property
+    def rows(self) -> Array:
+        """G, shape (m, d)."""
+        rows = self.data[self.terms]
+        np.negative(rows[self.cut:], out=rows[self.cut:])
+        return rows
+
+    def forward(self, x: Array) -> Array:
+        """``G x``; a term with two sides is multiplied once."""
+        z = (self.data @ x)[self.terms]
+        np.negative(z[self.cut:], out=z[self.cut:])
+        return z
+
+    def adjoint(self, s: Array) -> Array:
+        """``G' s``, as `forward`."""
+        return self.slopes(s, len(self.data)) @ self.data
 
     @property
     def knot(self) -> Array:
@@ -137,14 +163,12 @@ class Sides(NamedTuple):
         curved = np.divide(z, self.q, out=np.zeros(len(z)), where=pieces == 1)
         return np.where(pieces == 2, self.u, curved)
 
-    def smooth(self, pieces: NDArray[np.int8], diagonal: Array) -> Smooth:
-        """The losses on these pieces, -1 for none, beside squares with `diagonal`."""
-        bent, straight = np.flatnonzero(pieces == 1), pieces == 2
-        q, beta, rows = self.q[bent], self.beta[bent], self.rows[bent]
-        s = np.where(straight, self.u, 0.0)
-        s[bent] = -beta / q
-        matrix = np.diag(diagonal) + (rows / q[:, None]).T @ rows
-        return Smooth(matrix, s @ self.rows, -float(s @ (self.beta + 0.5 * self.q * s)))
+    def smooth(self, pieces: NDArray[np.int8], matrix: Array) -> Smooth:
+        """The losses on these pieces, -1 for none, that leave `matrix`."""
+        bent = np.flatnonzero(pieces == 1)
+        s = np.where(pieces == 2, self.u, 0.0)
+        s[bent] = -self.beta[bent] / self.q[bent]
+        return Smooth(matrix, self.adjoint(s), -float(s @ (self.beta + 0.5 * self.q * s)))
 
     def ended_at(self, s: Array, z: Array) -> Array:
         """Slopes s put to an end of their intervals where they nearly are, beside the kink."""
@@ -152,32 +176,50 @@ class Sides(NamedTuple):
         s = np.where(kink & (s <= near) & (z < 0.0), 0.0, s)
         return np.where(kink & (s >= self.u - near) & (z > 0.0), self.u, s)
 
-    def slopes_at(self, z: Array) -> Array:
-        """Slopes s of the losses themselves."""
-        return self.slopes_on(self.pieces(z), z)
-
-    def change(self, x: Array, z: Array, diagonal: Array, wide: float) -> Array:
-        """Derivative of `z` by log C at the optimum, about, for moves of z by `wide`.
-
-        ``(M + G' W G) dx = M x`` with the losses' curvature W: that of a kink, and of what is bent,
-        is the mean one over so wide an interval, as terms pass it on the way.
-        """
-        bent = (self.slopes_at(z + wide) - self.slopes_at(z - wide)) / (2.0 * wide)
-        some = np.flatnonzero(bent)
-        rows = self.rows[some]
-        matrix = np.diag(diagonal) + (rows * bent[some, None]).T @ rows
-        matrix[np.diag_indices_from(matrix)] += LEAST * float(matrix.max())
-        try:
-            return np.asarray(self.rows @ np.linalg.solve(matrix, diagonal * x))
-        except np.linalg.LinAlgError:  # nothing is bent, or numbers are none
-            return np.zeros(len(z))
+    def gram(self, some: Index, weights: Array) -> Array:
+        """``G' diag(weights) G`` of the sides `some`."""
+        rows = self.data[self.terms[some]]
+        return np.asarray((rows * weights[:, None]).T @ rows)
 
     def slopes(self, s: Array, n: int) -> Array:
         """The slopes of the losses themselves, shape (n,)."""
-        theta, cut = np.zeros(n), len(self.right)
-        theta[self.right] = s[:cut]
-        theta[self.left] -= s[cut:]
+        theta = np.zeros(n)
+        theta[self.terms[:self.cut]] = s[:self.cut]
+        theta[self.terms[self.cut:]] -= s[self.cut:]
         return theta
+
+
+class Curvature:
+    """``sum_i a_i a_i' / q_i`` over the sides that are curved: from the last one, what has changed.
+
+    From one solve to the next few sides do. Where many have, or most of the sum has gone, it is
+    summed anew: rounding is not to add up.
+    """
+
+    def __init__(self) -> None:
+        self.q = self.matrix = np.zeros(0)
+        self.curved: Mask = np.zeros(0, dtype=bool)
+        self.changes = CHANGES
+
+    def of(self, sides: Sides, curved: Mask) -> Array:
+        """The sum over these of `sides`, all of whose q have changed by one factor."""
+        known = self._changed(sides, curved) if self.changes < CHANGES else None
+        self.changes = 0 if known is None else self.changes + 1
+        if known is None:
+            some = np.flatnonzero(curved)
+            known = sides.gram(some, 1.0 / sides.q[some])
+        self.q, self.curved, self.matrix = sides.q, curved, known
+        return known
+
+    def _changed(self, sides: Sides, curved: Mask) -> Array | None:
+        change = np.flatnonzero(curved != self.curved)
+        if not 2 * len(change) < np.count_nonzero(self.curved):
+            return None
+        one = int(self.curved.argmax())
+        before = (self.q[one] / sides.q[one]) * self.matrix
+        signs = np.where(curved[change], 1.0, -1.0)
+        now = before + sides.gram(change, signs / sides.q[change])
+        return now if (now.diagonal() >= LEFT * before.diagonal()).all() else None
 
 
 def few(problem: Problem) -> bool:
@@ -204,7 +246,7 @@ def interior_point(
     sides: Sides, smooth: Smooth, x: Array, tol: float
 ) -> tuple[Array, Array, int]:
     """``(x, s, steps)`` of one-sided losses beside a smooth part, from `x` on."""
-    rows, beta, q, u, ended = sides[:5]
+    rows, (beta, q, u, ended) = sides.rows, sides[3:]
     matrix_of, slope, level = smooth
     start = beta - rows @ x
     typical = np.abs(start) / np.maximum(q, 1e-12) + 1.0  # only where there is no end: q > 0
@@ -314,6 +356,7 @@ class Nearby:
         ``G x - beta``.
     pace, error : float
         How far `z` went, and predictions of it were off, for a step of 1 in log C.
+    curvature : Curvature
     """
 
     problem: Problem
@@ -322,17 +365,38 @@ class Nearby:
     z: Array
     pace: float
     error: float
+    curvature: Curvature = field(default_factory=Curvature)
 
     @classmethod
     def of(cls, problem: Problem, x: Array) -> Nearby:
         """After a solve from scratch; as nothing was predicted, little is expected."""
         sides = Sides.of(problem)
-        moved = sides.rows @ x
-        z, pace = moved - sides.beta, float(np.abs(moved).mean())
+        moved = sides.forward(x)
+        near = cls(problem, sides, x, moved - sides.beta, float(np.abs(moved).mean()), 0.0)
         for _ in range(2):
-            change = sides.change(x, z, problem.quadratic.diagonal, FIRST * pace)
-            pace = float(np.abs(change).mean())
-        return cls(problem, sides, x, z, pace, pace)
+            near.pace = float(np.abs(near.change(sides, FIRST * near.pace)).mean())
+        near.error = near.pace
+        return near
+
+    def change(self, sides: Sides, wide: float) -> Array:
+        """Derivative of `z` by log C at the optimum, about, for moves of z by `wide`.
+
+        ``(M + G' W G) dx = M x`` with the curvature W of the losses of `sides`: that of a kink, and
+        of what passes a knot, is the mean one over so wide an interval.
+        """
+        diagonal, low, high = self.problem.quadratic.diagonal, self.z - wide, self.z + wide
+        before, after = sides.pieces(low), sides.pieces(high)
+        passing = np.flatnonzero(before != after)
+        matrix = np.diag(diagonal) + self.curvature.of(sides, (before == 1) & (after == 1))
+        part = sides.part(passing)
+        rise = part.slopes_on(after[passing], high[passing])
+        rise -= part.slopes_on(before[passing], low[passing])
+        matrix += sides.gram(passing, rise / (2.0 * wide))
+        matrix[np.diag_indices_from(matrix)] += LEAST * float(matrix.max())
+        try:
+            return sides.forward(np.linalg.solve(matrix, diagonal * self.x))
+        except np.linalg.LinAlgError:  # nothing is bent, or numbers are none
+            return np.zeros(len(self.z))
 
     def factor(self, problem: Problem) -> float | None:
         """By how much the losses of `problem` are larger; None where it is too far, or another."""
@@ -356,8 +420,7 @@ class Nearby:
         step = float(np.log(factor))
         sides = self.sides.at(problem.losses)
         wide = max(abs(step), SAME) * self.pace
-        change = sides.change(self.x, self.z, problem.quadratic.diagonal, wide)
-        z = predicted = self.z + step * change
+        z = predicted = self.z + step * self.change(sides, wide)
         reach, pieces = sides.reach(z), sides.pieces(z)
         least = min(problem.d, len(z) - 1)  # so many are at a knot
         wide = max(BAND * self.error * abs(step), float(np.partition(reach, least)[least]))
@@ -366,9 +429,11 @@ class Nearby:
             chosen = np.flatnonzero(left)
             if len(chosen) > MOST * len(z):
                 return None
-            rest = sides.smooth(np.where(left, -1, pieces), problem.quadratic.diagonal)
+            matrix = np.diag(problem.quadratic.diagonal)
+            matrix += self.curvature.of(sides, (pieces == 1) & ~left)
+            rest = sides.smooth(np.where(left, -1, pieces), matrix)
             x, found, more = interior_point(sides.part(chosen), rest, x, tol)
-            steps, z = steps + more, sides.rows @ x - sides.beta
+            steps, z = steps + more, sides.forward(x) - sides.beta
             past = (sides.pieces(z) != pieces) & ~left
             if not past.any():
                 break
