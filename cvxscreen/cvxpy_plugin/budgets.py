@@ -136,9 +136,9 @@ class BudgetedProblem:
     def tied(self, original: Any) -> BudgetedProblem:
         """The same of the problem `original` (or a weak reference of it)."""
         lagrangian = self.lagrangian.tied(original)
-        canonical = replace(self.standard.canonical, original=original)
+        canonical = self.standard.canonical._replace(original=original)
         return replace(
-            self, lagrangian=lagrangian, standard=replace(self.standard, canonical=canonical)
+            self, lagrangian=lagrangian, standard=self.standard._replace(canonical=canonical)
         )
 
     def at_costs(self, standard: Standard) -> BudgetedProblem | None:
@@ -231,8 +231,7 @@ def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Stand
     """
     weights = np.zeros(standard.rows.shape[0])
     weights[rows] = multipliers
-    return replace(
-        standard,
+    return standard._replace(
         linear=standard.linear - standard.rows.adjoint(weights),
         constant=standard.constant - float(weights @ standard.rows.offset),
         rows=_emptied(standard.rows, rows),
@@ -905,7 +904,7 @@ def screened_budgets(
             "solve": screened.solving, "restore": seconds,
         },
     )
-    whole = replace(recognition, standard=made.standard)
+    whole = recognition._replace(standard=made.standard)
     write_back(
         whole,
         restored,

@@ -471,9 +471,9 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     try:
         try:
             value = problem.solve(solver=solver, **talk, **request.options)
-        except TypeError:
-            # CVXPY cannot compile `sum_largest` of a fractional number of entries with values, and
-            # an answer from here may be the first that the variables have.
+        except TypeError as error:
+            if not _compiling_by_values(error):
+                raise
             with _without_values(problem):
                 value = problem.solve(solver=solver, **talk, **request.options)
     finally:
@@ -483,6 +483,17 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         report = Report(False, reason, request.mode, stats.solver_name)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return value
+
+
+def _compiling_by_values(error: TypeError) -> bool:
+    """Whether CVXPY has failed to compile `sum_largest` of a fractional number of known values.
+
+    An answer from here may be the first that the variables have.
+    """
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and at.tb_frame.f_code.co_name == "sum_largest_canon"
 
 
 @contextmanager

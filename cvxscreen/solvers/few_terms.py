@@ -125,8 +125,9 @@ class Sides(NamedTuple):
 
     def part(self, chosen: Index) -> Sides:
         """Those at `chosen`."""
-        fields = (field[chosen] for field in (self.terms, *self[3:]))
-        return Sides(self.data, next(fields), int(np.searchsorted(chosen, self.cut)), *fields)
+        beta, q, u, ended = (field[chosen] for field in self[3:])
+        cut = int(np.searchsorted(chosen, self.cut))
+        return Sides(self.data, self.terms[chosen], cut, beta, q, u, ended)
 
     @property
     def rows(self) -> Array:
@@ -394,9 +395,10 @@ class Nearby:
         matrix += sides.gram(passing, rise / (2.0 * wide))
         matrix[np.diag_indices_from(matrix)] += LEAST * float(matrix.max())
         try:
-            return sides.forward(np.linalg.solve(matrix, diagonal * self.x))
+            move = np.linalg.solve(matrix, diagonal * self.x).astype(np.float64, copy=False)
         except np.linalg.LinAlgError:  # nothing is bent, or numbers are none
             return np.zeros(len(self.z))
+        return sides.forward(move)
 
     def factor(self, problem: Problem) -> float | None:
         """By how much the losses of `problem` are larger; None where it is too far, or another."""

@@ -153,6 +153,16 @@ def test_a_plain_solve_does_not_fail_because_of_the_values_of_a_screened_one(
     with pytest.raises(TypeError, match="no_such_option"):
         request.plain(problem, request.Request(options={"no_such_option": 1}), "asked", "CLARABEL")
     np.testing.assert_array_equal(w.value, before)
+    for variable in problem.variables():  # then nothing fails in compiling, and nothing is repeated
+        variable.save_value(None)
+    solves, solve = [], cp.Problem.solve
+    monkeypatch.setattr(cp.Problem, "solve", lambda *a, **k: solves.append(a) or solve(*a, **k))
+    with pytest.raises(TypeError, match="no_such_option"):
+        request.plain(problem, request.Request(options={"no_such_option": 1}), "asked", "CLARABEL")
+    assert len(solves) == 1
+    monkeypatch.undo()
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    w.value = before
     problem.solve(method="screen")
     assert not cvxscreen.Report.of(problem).recognised
     assert w.value[0] == pytest.approx(0.9, abs=1e-6)

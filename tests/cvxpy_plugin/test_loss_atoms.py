@@ -229,4 +229,4 @@ def test_one_wrong_number_among_many_is_found(place: int) -> None:
     wrong[place, 2] += 1e-3
     problem = replace(found.problem, design=Rows(wrong))
     with pytest.raises(NotScreenable, match="recognised"):
-        check(replace(found, problem=problem))
+        check(found._replace(problem=problem))

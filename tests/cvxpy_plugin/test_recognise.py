@@ -127,7 +127,7 @@ def test_the_users_values_are_left_alone() -> None:
 
 def broken(change: Any, name: str = "pos") -> Any:
     found = recognise(next(entry for entry in SPELLINGS if entry.name == name).make(Data()))
-    return replace(found, **change(found))
+    return found._replace(**change(found))
 
 
 CORRUPTIONS = {

@@ -76,9 +76,8 @@ def with_costs(
     if maxima is not None:
         costs = [step.cost for step in steps if isinstance(step, MaxAffine)]
         maxima = replace(maxima, cost=np.concatenate(costs))
-    return replace(
-        recognition, problem=changed, standard=standard, steps=steps, l1_terms=l1_terms,
-        maxima=maxima,
+    return recognition._replace(
+        problem=changed, standard=standard, steps=steps, l1_terms=l1_terms, maxima=maxima
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +25,7 @@ SAME = 1e-14
 """Factors of costs that differ relatively by less are one factor."""
 
 
-@dataclass(frozen=True, eq=False)
-class Recognition:
+class Recognition(NamedTuple):
     """A CVXPY problem read as a regularised sum of losses.
 
     Attributes
@@ -151,8 +149,8 @@ class Recognition:
 
     def tied(self, original: Any) -> Recognition:
         """The same of the problem `original` (or a weak reference of it)."""
-        canonical = replace(self.standard.canonical, original=original)
-        return replace(self, standard=replace(self.standard, canonical=canonical))
+        canonical = self.standard.canonical._replace(original=original)
+        return self._replace(standard=self.standard._replace(canonical=canonical))
 
     def helpers(self) -> Index:
         """Positions of coordinates that no variable of the user's has."""
@@ -239,8 +237,7 @@ def _needs_no_square(found: L1Terms, q: Array, size: int) -> bool:
     return bool(everywhere and (q > 0).all() and not found.total(found.linear_slopes, size).any())
 
 
-@dataclass(frozen=True, eq=False)
-class L1Terms:
+class L1Terms(NamedTuple):
     """Which of the recognised terms are absolute values of single coordinates.
 
     Attributes
@@ -306,12 +303,12 @@ class L1Terms:
     def reordered(self, order: Index) -> L1Terms:
         """The same with coordinate ``order[i]`` at place i."""
         place = np.argsort(order)
-        return replace(self, coordinates=place[self.coordinates])
+        return self._replace(coordinates=place[self.coordinates])
 
     def scaled(self, factor: Array) -> L1Terms:
         """The terms times their entries of `factor`, shape (k + n,)."""
         own = factor[self.terms]
-        return replace(self, low=self.low * own, high=self.high * own)
+        return self._replace(low=self.low * own, high=self.high * own)
 
 
 def l1_subgradient(problem: Problem, theta: Array) -> Array:

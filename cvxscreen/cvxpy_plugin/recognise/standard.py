@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -66,8 +65,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False)
-class Canonical:
+class Canonical(NamedTuple):
     """A problem in cone form, with the way back to the user's problem.
 
     Attributes
@@ -191,7 +189,7 @@ class Canonical:
             and same_slack(new.slack, old.slack)
             for new, old in zip(found, self.groups, strict=True)
         )
-        return replace(self, groups=found) if alike else None
+        return self._replace(groups=found) if alike else None
 
     def user_constraints(self) -> dict[int, Any]:
         """The user's constraint behind each canonical one that has one, by its position."""
@@ -367,8 +365,7 @@ class Cone(NamedTuple):
     constraint: int
 
 
-@dataclass(frozen=True, eq=False)
-class Standard:
+class Standard(NamedTuple):
     """The numbers of a canonical problem; see the module's docstring.
 
     Attributes
@@ -586,13 +583,13 @@ def with_current_costs(standard: Standard) -> Standard | None:
     if canonical is None:
         return None
     if not canonical.problem.objective.parameters():  # those that changed weigh losses
-        return replace(standard, canonical=canonical)
+        return standard._replace(canonical=canonical)
     column = {v.id: int(s) for v, s in zip(standard.variables, standard.starts, strict=False)}
     quadratic, linear, constant = _objective(standard.canonical, column, standard.size)
     if not (np.isfinite(linear).all() and np.isfinite(quadratic.data).all()):
         raise NotScreenable("the data hold NaN or infinity")
-    return replace(
-        standard, canonical=canonical, quadratic=quadratic, linear=linear, constant=constant
+    return standard._replace(
+        canonical=canonical, quadratic=quadratic, linear=linear, constant=constant
     )
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -198,14 +197,14 @@ class CostsByWeight(NamedTuple):
             return level[kind] if kind.ndim else float(level[kind])
 
         groups = zip(old.canonical.groups, self.groups, strict=True)
-        canonical = replace(
-            old.canonical, original=original,
+        canonical = old.canonical._replace(
+            original=original,
             groups=tuple(group.times(float(level[kind])) for group, kind in groups),
         )
         quadratic = copy(old.quadratic)
         quadratic.data = old.quadratic.data * level[self.squares]
-        standard = replace(
-            old, canonical=canonical, quadratic=quadratic, linear=old.linear * level[self.linear],
+        standard = old._replace(
+            canonical=canonical, quadratic=quadratic, linear=old.linear * level[self.linear],
             constant=old.constant * float(level[self.constant]),
         )
         return with_costs(self.known, standard, self.change.each(put))
