@@ -42,7 +42,7 @@ FEW_CALL = 1e-3
 
 SHARE_OF_NEARBY = 0.02
 """Of what `Newton` costs, for a solve that goes on from near. It takes a tenth of that longer than
-a compiled one (20,000 x 20, loaded machine: hinge 11 ms for 6, quantile 15 for 7, Huber 25 for 10),
+a compiled one (20,000 x 20, loaded machine: hinge 11 ms for 6, quantile 15 for 7, Huber 15 for 10),
 but loading takes 0.5 to 0.7 s, two or three times its price, which some 70 of these are worth."""
 
 STEPS = 60

@@ -10,9 +10,10 @@ import pytest
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import few_terms, solve
 from cvxscreen.solvers.compiled_path.segments import KeptPath
-from cvxscreen.solvers.few_terms import MOST, Nearby, solve_few
+from cvxscreen.solvers.few_terms import CHANGES, MOST, Curvature, Nearby, Sides, solve_few
 
 LOSSES = ("hinge", "squared", "absolute", "quantile", "huber", "epsilon")
 
@@ -93,6 +94,24 @@ def test_what_was_predicted_wrongly_is_found(loss: str, monkeypatch: pytest.Monk
     with np.errstate(all="ignore"):
         answer = near.solve(problem, 1.2, 1e-12)
     assert answer is None or certify(problem, *answer[:2], tol=1e-8).ok
+
+
+def test_a_sum_that_follows_changes_is_the_one_made_anew() -> None:
+    """At other costs, and after more changes than it takes; also where most of it goes."""
+    problem = problem_of("huber", True)
+    rows = problem.design.dense().copy()
+    rows[0] *= 1e8
+    problem = replace(problem, design=Rows(rows))
+    sides, kept, rng = Sides.of(problem), Curvature(), np.random.default_rng(4)
+    curved = rng.random(len(sides.q)) < 0.5
+    for k in range(2 * CHANGES):
+        curved = curved ^ (rng.random(len(curved)) < 0.02)
+        curved[sides.terms == 0] = k % 20 < 10
+        sides = sides.at(problem.losses.scaled(1.0 + 0.01 * k))
+        some = np.flatnonzero(curved)
+        anew = sides.gram(some, 1.0 / sides.q[some])
+        np.testing.assert_allclose(kept.of(sides, curved), anew, rtol=1e-9)
+    assert 0 < kept.changes < CHANGES
 
 
 def test_other_data_and_far_steps_are_no_neighbours() -> None:
