@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -161,14 +162,38 @@ class SideConstraints:
             out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
         return out
 
+    def _rounding(self, x: Array) -> Array:
+        """What `slack` may be off at `x`, shape (m,)."""
+        return np.asarray(gamma(len(x) + 4) * (self._sizes @ np.abs(x) + np.abs(self.offset)))
+
+    @cached_property
+    def _sizes(self) -> Any:
+        """``|F|``."""
+        return abs(self.matrix)
+
+    @cached_property
+    def _reach(self) -> Array:
+        """How far each row moves at most with a point that moves by 1, shape (m,)."""
+        return np.sqrt(np.asarray(self._sizes.power(2).sum(axis=1)).ravel()) * (1.0 + 1e-9)
+
+    @cached_property
+    def _equalities(self) -> tuple[NDArray[np.intp], float, float]:
+        """The rows that are equalities, their greatest singular value and a bound on the least."""
+        rows = [np.arange(r.start, r.stop) for k, _, r in self.blocks() if k == "zero"]
+        index = np.concatenate([np.zeros(0, dtype=np.intp), *rows])
+        d = self.matrix.shape[1]
+        if not 0 < len(index) <= min(d, EQUALITIES):
+            return index, 0.0, 0.0
+        values = np.linalg.svd(self.matrix[index].toarray(), compute_uv=False)
+        return index, float(values[0]), float(values[-1] - gamma(50 * (d + 1)) * values[0])
+
     def surely_holds(self, x: ArrayLike) -> bool:
         """Whether ``F x + f`` lies in K for certain, rounding included.
 
         No point of floating-point numbers satisfies an equality for certain.
         """
         x = np.asarray(x, dtype=np.float64)
-        slack = self.slack(x)
-        rounding = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
+        slack, rounding = self.slack(x), self._rounding(x)
         return all(
             _surely_inside(kind, size, slack[rows], rounding[rows])
             for kind, size, rows in self.blocks()
@@ -182,21 +207,14 @@ class SideConstraints:
         constraints must hold with that much to spare.
         """
         x = np.asarray(x, dtype=np.float64)
-        rows = [np.arange(r.start, r.stop) for k, _, r in self.blocks() if k == "zero"]
-        index = np.concatenate([np.zeros(0, dtype=np.intp), *rows])
+        index, greatest, least = self._equalities
         if not len(index):
             return 0.0 if self.surely_holds(x) else float("inf")
-        if len(index) > min(len(x), EQUALITIES):
+        if not least > 1e-8 * greatest:
             return float("inf")
-        slack = self.slack(x)
-        rounding = gamma(len(x) + 4) * (abs(self.matrix) @ np.abs(x) + np.abs(self.offset))
-        values = np.linalg.svd(self.matrix[index].toarray(), compute_uv=False)
-        least = float(values[-1] - gamma(50 * (len(x) + 1)) * values[0])
-        if not least > 1e-8 * values[0]:
-            return float("inf")
+        slack, rounding = self.slack(x), self._rounding(x)
         away = float(np.linalg.norm(np.abs(slack[index]) + rounding[index])) / least * (1.0 + 1e-9)
-        reach = np.sqrt(np.asarray(abs(self.matrix).power(2).sum(axis=1)).ravel()) * (1.0 + 1e-9)
-        rounding = rounding + reach * away
+        rounding = rounding + self._reach * away
         inside = all(
             _surely_inside(kind, size, slack[part], rounding[part])
             for kind, size, part in self.blocks()

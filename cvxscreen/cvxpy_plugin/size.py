@@ -718,13 +718,14 @@ class _Walk:
             smooth=smooth and not self.limited,
             tied=self.tied,
         )
-        found = found._replace(compiled=self._compiled(found, coordinates))
+        found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
 
-    def _compiled(self, found: Size, coordinates: set[int]) -> bool:
+    def _compiled(self, found: Size, coordinates: set[int], held: bool) -> bool:
         """Whether numpy's own solvers are not for a problem of this kind."""
         squared = bool(found.squares) and self.kinds <= {"norm1", "abs"}
-        if squared and not self.constrained and coordinates & self.shrunk:
+        curved = (found.smooth or held) and coordinates <= self.shrunk
+        if (squared or curved) and not self.constrained and coordinates & self.shrunk:
             return True
         rows = max(found.terms, found.height)
         sparse = found.filled + found.wide < DENSE_SHARE * rows * found.coordinates

@@ -446,6 +446,18 @@ class Rows:
                 np.multiply(part, scale[:, None], out=into)
         return out
 
+    def rows_of_few(self, most: int) -> Index:
+        """Which rows have at most `most` entries that are not 0."""
+        matrix = self.matrix
+        if self.sparse:
+            index = np.flatnonzero(np.diff(matrix.indptr) <= most)
+            counts = np.diff(matrix.indptr)[index]
+        else:  # such a row has a zero among the first columns, if there are more, few others have
+            first = matrix[:, :most + 1]
+            index = np.flatnonzero((first == 0).any(axis=1) | (first.shape[1] <= most))
+            counts = np.count_nonzero(matrix[index], axis=1)
+        return index[counts + np.count_nonzero(self.extra[index], axis=1) <= most]
+
     def rows_csr(self, index: Index) -> sp.csr_matrix:
         """The rows at `index` as CSR float64, extra columns included."""
         head = sp.csr_matrix(self.matrix[index], dtype=np.float64)

@@ -49,6 +49,7 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced
 from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.newton import Newton
@@ -73,6 +74,8 @@ Mask = NDArray[np.bool_]
 FEWEST, NESTED = 4_000, 10
 """Problems with fewer terms (or fewer than forty a coordinate) are handed over whole; a sample is
 one part in `NESTED`, and is begun with a sample itself."""
+PAIR = 2
+"""Coordinates of a term that is no part of the data: of a difference, of a bound, of a move."""
 AROUND = 0.03
 """Share of the terms that is kept around a start that is not a sample's optimum."""
 KEEP = 2.0
@@ -159,6 +162,8 @@ class ScreenedRelaxation(
         problem = self.problem
         if few_terms(problem, int((self.screening.codes < 0).sum())):
             self.whole = self.whole or start is None
+        if not self.whole:
+            self.held |= of_few_coordinates(problem)
         if start is not None:
             margins = None
             if start.passes is not None:
@@ -692,15 +697,28 @@ def foreseen(problem: Problem, enough: float = SETTLED) -> Nearby | None:
     return near_optimum(problem, x, margins, min(wide, problem.n // 2), settled)
 
 
+def of_few_coordinates(problem: Problem) -> Mask:
+    """Terms of a penalty, or of two coordinates at most, where they are few; shape (n,).
+
+    Such as ``|w_j - v_j|``: no other term stands for them in a sample, and without one of them a
+    relaxation goes as far as the others let it.
+    """
+    own = 0 if problem.layout is None else problem.layout.penalty_terms
+    found = np.arange(problem.n) >= problem.n - own
+    if isinstance(problem.design, Rows):
+        found[problem.design.rows_of_few(PAIR)] = True
+    return found if found.sum() <= problem.n // NESTED else np.zeros(problem.n, dtype=bool)
+
+
 def draw(problem: Problem) -> Drawn:
-    """One part in `NESTED` of the terms; those of a penalty and hard ones stay.
+    """One part in `NESTED` of the terms; hard ones and those of few coordinates stay.
 
     The same ones for the same problem.
     """
     losses = problem.losses
-    own = 0 if problem.layout is None else problem.layout.penalty_terms
-    fixed = losses.hard.copy() if losses.any_hard else np.zeros(problem.n, dtype=bool)
-    fixed[problem.n - own:] = True
+    fixed = of_few_coordinates(problem)
+    if losses.any_hard:
+        fixed |= losses.hard
     if fixed.sum() > problem.n // NESTED:  # too many constraints: they are drawn like all others
         fixed[:] = False
     drawn = np.flatnonzero(~fixed)

@@ -110,6 +110,17 @@ def test_rows_of_one_entry_are_added_to_the_diagonal(store: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("name", STORED)
+def test_rows_of_few_entries_are_found(name: str) -> None:
+    rows = Rows(STORED[name](), SIGN, EXTRA)
+    counts = np.count_nonzero(DENSE, axis=1)
+    for most in (0, 2, 3, P + 2):
+        found = rows.rows_of_few(most)
+        assert set(found) <= set(np.flatnonzero(counts <= most))
+        if not rows.sparse or rows.matrix.nnz == np.count_nonzero(X):  # no zeros are stored
+            np.testing.assert_array_equal(found, np.flatnonzero(counts <= most))
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_light_rows_are_multiplied_entry_by_entry(
     kind: type, monkeypatch: pytest.MonkeyPatch

@@ -91,6 +91,23 @@ def test_a_bound_that_binds_has_a_multiplier() -> None:
     assert np.abs(left).max() <= 1e-12
 
 
+def test_constraints_are_multiplied_dense_or_sparse_to_the_same_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, rng = portfolio(60, 6), np.random.default_rng(2)
+    dense, sparse = IntervalTerms.of(problem), IntervalTerms.of(problem)
+    assert not sp.issparse(dense._multiplied)
+    monkeypatch.setattr(interior_point, "DENSE_OWN", 0)
+    assert sp.issparse(sparse._multiplied)
+    weights, x = rng.random(len(dense)), rng.standard_normal(problem.d)
+    for terms in (dense, sparse):
+        rows = terms.take(np.arange(len(terms)))
+        np.testing.assert_allclose(terms.forward(x), rows @ x, atol=1e-14)
+        np.testing.assert_allclose(terms.adjoint(weights), rows.T @ weights, atol=1e-13)
+        np.testing.assert_allclose(terms.gram(weights), rows.T @ (weights[:, None] * rows),
+                                   atol=1e-13)
+
+
 NORMS: dict[str, Any] = {
     # Rows (of x, of helpers), so that the norm of x is at most the offset of the last.
     "L1": (lambda d: np.vstack([

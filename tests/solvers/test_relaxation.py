@@ -243,6 +243,33 @@ def test_a_sample_keeps_penalties_and_constraints() -> None:
     assert total == pytest.approx(0.5 * 50_000, rel=1e-9)
 
 
+@pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix])
+def test_terms_of_few_coordinates_stay_in_samples_and_relaxations(stored: Any) -> None:
+    """Costs of moving away from a portfolio: eight terms among thousands that decide the optimum.
+
+    With some of them drawn, or on the pieces of a sample's optimum, relaxations ran away.
+    """
+    d = 8
+    near = portfolio(8000, d, ridge=0.0)
+    losses, middle = near.losses, np.full(d, 1.0 / d)
+    move = np.full(d, 0.02 * float((losses.hi - losses.lo).sum()))
+    both = Losses(*(np.concatenate(pair) for pair in zip(
+        (losses.b, losses.e, losses.q, losses.lo, losses.hi),
+        (middle, np.zeros(d), np.zeros(d), -move, move), strict=True)))
+    wide = np.eye(d, near.d)
+    problem = replace(
+        near, losses=both, layout=None,
+        design=Rows(stored(np.vstack([near.design.dense(), wide]))),
+    )
+    chosen = draw(problem)
+    np.testing.assert_array_equal(chosen.stay, near.n + np.arange(d))
+    found = solve_screened(problem, InteriorPoint(), tol=1e-7)
+    assert found.certificate.ok
+    assert len(found.rounds) == 1
+    whole = InteriorPoint()(problem, None, 0.0)
+    assert found.value == pytest.approx(problem.primal(whole.x), rel=1e-9)
+
+
 def test_a_start_at_the_optimum_takes_one_round() -> None:
     X, y = heavy(20_000, 6)
     problem = cs.regression(X, y, C=np.inf, loss="quantile", tau=0.3)
