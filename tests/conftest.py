@@ -17,6 +17,7 @@ for _threads in (
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import random  # noqa: E402
+from collections import Counter  # noqa: E402
 from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 
@@ -70,11 +71,23 @@ def sparse_methods_at_once() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what is marked `long`, and half the cells of what is marked `table`.
+
+    Cells take turns as in the Thue-Morse sequence, which keeps step with none of the factors that
+    they are crossed of. Those that were asked for by name are all run.
+    """
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="long: run with --long")
+    by_name = any("::" in argument for argument in config.args)
+    cells = Counter[str]()
     for item in items:
-        if item.get_closest_marker("long"):
+        waits = item.get_closest_marker("long") is not None
+        if item.get_closest_marker("table") and not by_name:
+            test = item.nodeid.partition("[")[0]
+            waits |= cells[test].bit_count() % 2 == 1
+            cells[test] += 1
+        if waits:
             item.add_marker(skip)
 
 

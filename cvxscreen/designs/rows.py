@@ -469,10 +469,9 @@ class Rows:
     @cached_property
     def single(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
         """The rows of a single entry other than 0, the columns of these, and their values."""
-        matrix, sparse = self.matrix, self.sparse
-        counts = np.diff(matrix.indptr) if sparse else np.count_nonzero(matrix, axis=1)
-        rows = np.flatnonzero((counts == 1) & ~self.extra.any(axis=1))
-        part = sp.coo_array(matrix[rows])
+        rows = self.rows_of_few(1)
+        rows = rows[~self.extra[rows].any(axis=1)]
+        part = sp.coo_array(self.matrix[rows])
         rows, values = rows[part.row], part.data.astype(np.float64)
         factors = values if self.scale is None else values * self.scale[rows]
         used = factors != 0.0

@@ -81,6 +81,7 @@ def ball(region: Region) -> Ball:
     return region
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("loss", ["hinge", "absolute", "quantile", "epsilon"])
 @pytest.mark.parametrize("d", [1, 2, 6])
@@ -147,6 +148,7 @@ def near_and_far(loss: str, half: int) -> list[tuple[Reference, Point]]:
     return [(ref, point) for ref in refs for point in points(ref, rng, 2)]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", BOUNDS)
 @pytest.mark.parametrize("loss", LOSSES)
@@ -172,6 +174,7 @@ def across(loss: str, half: int) -> list[tuple[Reference, Point, Point]]:
     return found
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("half", HALVES)
 @pytest.mark.parametrize("name", PARAMETER_CHANGE)
 @pytest.mark.parametrize("loss", LOSSES)

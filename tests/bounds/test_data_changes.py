@@ -65,6 +65,7 @@ def test_a_group_is_attained_by_rows_along_one_line() -> None:
     assert not (middle - reach <= 0).any()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("case", [c for c in CASES if not c.intercept][::5], ids=str)
 def test_the_optimum_without_a_group_is_inside(case: Case, rng: np.random.Generator) -> None:
     """From points near and far; groups of one term have the intervals of left-out terms."""
@@ -98,6 +99,7 @@ def test_a_term_without_a_slope_changes_nothing() -> None:
     assert (high - low)[idle].max() < 1e-5 * (high - low)[~idle].max()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("case", ONE_ARRAY)
 def test_the_optimum_without_a_term_is_inside(case: Case, rng: np.random.Generator) -> None:
     """From points near and far, whatever the loss, the scaling and the storage."""
@@ -277,6 +279,7 @@ def test_the_distance_charges_what_balancing_costs() -> None:
     assert bound[0] == pytest.approx(0.5 + np.sqrt(0.25 + 0.25), abs=1e-5)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("case", ONE_ARRAY)
 def test_the_optimum_without_a_term_is_as_near_as_is_said(
     case: Case, rng: np.random.Generator
@@ -392,6 +395,7 @@ def test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum() -> None:
     np.testing.assert_allclose([low[0], high[0]], truth, atol=1e-6)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("case", ONE_ARRAY)
 def test_the_optimum_of_any_weights_is_inside(

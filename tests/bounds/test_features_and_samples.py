@@ -17,6 +17,7 @@ from cvxscreen.screening.reduction import Screening, judge
 NAMES = ("midpoint", "gap", "dual", "synergy", "joint")
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("loss", [*CURVED, *KINKED])
 def test_intervals_contain_the_optimum(loss: str, data: str) -> None:

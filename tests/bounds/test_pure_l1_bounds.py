@@ -129,6 +129,7 @@ def test_a_smaller_radius_would_drop_a_feature_that_is_needed(rng: np.random.Gen
     assert judge(problem, short).dropped[0]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("data", DATA)
 def test_nothing_wrong_is_decided(loss: str, data: str) -> None:

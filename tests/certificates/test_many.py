@@ -66,6 +66,7 @@ def stack(case: Case, rng: np.random.Generator):
     return ref, np.full(len(X), ref.problem.C), X, theta
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("as_stored", [False, True])
 @pytest.mark.parametrize("case", CELLS, ids=str)
 def test_agrees_with_single_certificates(

@@ -42,6 +42,7 @@ def relative_gap(problem: Problem, C: float, x: np.ndarray, theta: np.ndarray) -
     return point.relative_gap
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", [*LINEAR, "smoothed_hinge"])

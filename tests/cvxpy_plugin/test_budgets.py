@@ -141,6 +141,7 @@ def solution(budgeted: BudgetedProblem) -> BudgetedPoint:
     return screened.centre
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(("n", "seed"), [(400, 0), (5_000, 1)])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_the_plain_answer(name: str, n: int, seed: int) -> None:

@@ -58,6 +58,7 @@ def compare(found: Any, truth: Any, size: float = 1e-6) -> None:
         assert np.abs(ours - theirs).max() <= size * max(1.0, np.abs(theirs).max())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("name", BOTH)
 def test_clarabel(name: str, mode: str) -> None:
@@ -95,6 +96,7 @@ def tied_answer(name: str) -> Any:
     return plainly(tied(name))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
 @pytest.mark.parametrize("name", BOTH)
 def test_every_dual_value(name: str, solver: str) -> None:

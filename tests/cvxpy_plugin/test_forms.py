@@ -53,6 +53,7 @@ def test_there_are_forty_seven() -> None:
     assert len({form.name for form in FORMS}) == len(FORMS) == 47
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("form", RECOGNISED, ids=[form.name for form in RECOGNISED])
 def test_recognised_and_the_plain_answer(form: Form) -> None:
     """Value, variables and multipliers of a plain solve; the certificate holds."""

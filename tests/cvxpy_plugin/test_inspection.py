@@ -29,6 +29,7 @@ def state(problem: Any) -> tuple[Any, ...]:
     return problem.status, problem.value, values
 
 
+@pytest.mark.table
 @pytest.mark.filterwarnings("ignore:You are solving a parameterized problem that is not DPP")
 @pytest.mark.parametrize("name", [entry.name for entry in SPELLINGS])
 def test_a_plain_answer_is_certified(name: str) -> None:
@@ -102,6 +103,7 @@ def test_a_changed_parameter_is_noticed() -> None:
     assert not cvxscreen.certify(problem).ok
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", BOTH)
 def test_losses_beside_another_convex_part(name: str) -> None:
     problem = problem_of(name)

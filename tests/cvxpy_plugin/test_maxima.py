@@ -55,6 +55,7 @@ def lines(w: Any, pieces: int, seed: int) -> list[Any]:
     return [s * (Y - X @ w) + h for s, h in zip(slopes, -slopes**2, strict=True)]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("pieces", [2, 3, 4, 5, 8])
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("slack", [False, True])
@@ -135,6 +136,7 @@ TUBES: dict[str, Callable[[float], Any]] = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("nu", [0.3, 1.5])
 @pytest.mark.parametrize("name", TUBES)
 def test_a_tube_of_variable_width_is_two_hinges(name: str, nu: float) -> None:

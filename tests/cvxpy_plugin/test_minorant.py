@@ -56,6 +56,7 @@ def test_a_kink_needs_more_than_one_subgradient() -> None:
 
 
 # With an unpenalised coordinate the ball is for the others.
+@pytest.mark.table
 @pytest.mark.parametrize("name", [n for n in BOTH if n not in ("logistic_intercept", "both")])
 def test_the_ball_holds_the_optimum(name: str) -> None:
     """From points far from it, and so do the decisions: pieces and terms."""

@@ -112,6 +112,7 @@ def test_a_loop_becomes_one_expression_of_the_same_value(name: str) -> None:
         assert made.objective.value == pytest.approx(problem.objective.value, rel=1e-12)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", LOOPS)
 def test_the_answer_is_that_of_the_plain_solve(name: str) -> None:
     data, again = Data(), Data(plain=True)
@@ -343,6 +344,7 @@ def test_loops_become_one_or_two_constraints(name: str) -> None:
         id(bundle.whole) for bundle in bundles}
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("name", ROW_LOOPS)
 def test_the_answer_and_every_dual_value(name: str, mode: str) -> None:

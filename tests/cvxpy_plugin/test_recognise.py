@@ -37,6 +37,7 @@ def test_every_spelling_is_recognised_as_its_loss(entry: Spelling) -> None:
     assert all(variable.value is None for variable in problem.variables())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("entry", SPELLINGS, ids=NAMES)
 def test_all_multipliers_are_restored(entry: Spelling) -> None:
     """The full KKT system of the canonical problem holds at the restored solution."""

@@ -44,6 +44,7 @@ def test_reduce_solve_restore(name: str) -> None:
 PROVEN = [name for name in BOTH if name != "logistic_intercept"]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", PROVEN)
 def test_reduce_solve_restore_beside_another_convex_part(name: str) -> None:
     """Terms kept word for word and maxima of many pieces: the small problem, and the way back."""

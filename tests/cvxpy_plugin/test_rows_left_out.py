@@ -171,6 +171,7 @@ def refits(form, rows):
     return np.array(out)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("form", FORMS)
 def test_every_row_is_what_a_refit_of_the_problem_without_it_says(form) -> None:
     problem, _ = form(ALL)

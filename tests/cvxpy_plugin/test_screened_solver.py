@@ -36,6 +36,7 @@ def duals(problem: Any) -> list[np.ndarray]:
     return out
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("entry", SPELLINGS, ids=[entry.name for entry in SPELLINGS])
 def test_spellings(entry: Any) -> None:
     """The plain solve's value and dual values, whether recognised or not."""
@@ -50,6 +51,7 @@ def test_spellings(entry: Any) -> None:
         assert np.abs(ours - theirs).max(initial=0.0) <= 1e-4 * max(1.0, np.abs(theirs).max())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("name", BOTH)
 def test_losses_beside_another_convex_part(name: str, mode: str) -> None:

@@ -87,6 +87,7 @@ def compare(ours: cp.Problem, truth: cp.Problem) -> None:
         np.testing.assert_allclose(mine.dual_value, theirs.dual_value, atol=2e-4)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("spelling", SPELLINGS)
 @pytest.mark.parametrize("name", sorted(FORMS))
 def test_the_plain_answer_with_dual_values(name: str, spelling: str) -> None:

@@ -249,6 +249,7 @@ def compared(make: Callable[[Variables], Form], unique: tuple[str, ...], **optio
         np.testing.assert_allclose(mine.dual_value, other.dual_value, atol=2e-3)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", TAKEN)
 def test_forms_that_are_read_as_they_stand(name: str) -> None:
     made = cp.Problem(*TAKEN[name](Variables()))
@@ -258,6 +259,7 @@ def test_forms_that_are_read_as_they_stand(name: str) -> None:
     compared(TAKEN[name], ("w", "xi", "u", "v", "pos"), solver="builtin")
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", LEFT)
 def test_near_misses_are_left_to_the_cone_form(name: str) -> None:
     assert not slacks(cp.Problem(*LEFT[name](Variables())))

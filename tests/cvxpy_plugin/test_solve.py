@@ -61,6 +61,7 @@ def compare(found: Any, truth: Any, *, value: float, primal: float, dual: float)
         assert np.abs(ours - theirs).max(initial=0.0) <= dual * max(1.0, np.abs(theirs).max())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("entry", SPELLINGS, ids=NAMES)
 def test_clarabel(entry: Spelling) -> None:
     """Both sides at the same tight tolerances."""

@@ -117,6 +117,7 @@ def test_an_inaccurate_answer_that_is_handed_out(name: str) -> None:
     assert screened.value == pytest.approx(truth.value, rel=1e-2)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", ALL)
 def test_an_inaccurate_answer_beside_another_convex_part(name: str) -> None:
     """It is as far from the optimum as its certificate says, at most."""

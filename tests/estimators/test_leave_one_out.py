@@ -98,6 +98,7 @@ SEVERAL = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(("name", "grouped"), [
     pytest.param(name, grouped, id=f"{name}, {'groups' if grouped else 'alone'}",
                  marks=[] if (number + grouped) % 2 else pytest.mark.long)

@@ -29,6 +29,7 @@ def module(path: Path) -> ModuleType:
     return loaded
 
 
+@pytest.mark.table  # the documentation's workflow runs all of them
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_an_example_draws_its_picture(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys

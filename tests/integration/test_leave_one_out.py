@@ -115,6 +115,7 @@ def left_out(solution: cvxscreen.Solution, index: Any, tol: float = 1e-9) -> Any
     return refits.left_out_of(row_refits.row_solvers(solution, tol), index)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("tol", [1e-9, 1e-3])
 def test_the_path_of_a_slope_ends_at_the_optimum_without_it(

@@ -79,6 +79,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("setting", range(len(SETTINGS)))
 def test_the_optimum_is_that_of_cvxpy_and_certified(setting: int, case: str) -> None:

@@ -183,6 +183,7 @@ def test_every_public_picture_is_asked() -> None:
     assert sorted(pictures()) == sorted(set(plots.__all__) - {"save", "writable"})
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", pictures())
 def test_a_picture_takes_axes_and_a_size(name: str, tmp_path) -> None:
     from matplotlib.figure import Figure
@@ -204,6 +205,7 @@ def test_a_picture_takes_axes_and_a_size(name: str, tmp_path) -> None:
         draw(ax=[spare] * (count + 1))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", pictures())
 def test_no_legend_is_cut_in_large_letters(name: str) -> None:
     from matplotlib import rc_context

@@ -124,7 +124,7 @@ def test_no_wrong_decision(loss: str, half: int) -> None:
     """
     cases = [case for case in CELLS if case.loss == loss and array(case) % 2 == half]
     seed = LOSSES.index(loss) + len(LOSSES) * half
-    here, there = sweep(cases, 4, seed), path_sweep(cases, 1, seed)
+    here, there = sweep(cases, 3, seed), path_sweep(cases, 1, seed)
     decided, mistaken = here[0] + there[0], here[1] + there[1]
     report(decided, mistaken)
     assert not mistaken.total()

@@ -184,6 +184,7 @@ def lowest_value(problem: Problem) -> float:
     return point.primal - point.gap
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("accuracy", [1e-10, 1e-4])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)

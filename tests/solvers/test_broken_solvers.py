@@ -106,6 +106,7 @@ def test_a_broken_solver_beside_the_pilot(name: str) -> None:
     assert inner.calls <= MAX_ROUNDS + 1
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 @pytest.mark.parametrize("loss", ["huber", "hinge"])
 @pytest.mark.parametrize("name", BROKEN)

@@ -322,6 +322,7 @@ def drawn(seed: int) -> Problem:
     )
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("seed", range(60))
 def test_any_problem(seed: int) -> None:
     """Clarabel's status and value; the constraints hold and the multipliers fit."""

@@ -59,6 +59,7 @@ def both(work: Callable[[], Any]) -> tuple[Any, Any]:
         return compiled, work()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_path(loss: str, intercept: bool) -> None:

@@ -41,6 +41,7 @@ def proven_right(solution: Solution) -> None:
     assert not clash.any()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("tol", [1e-6, 1e-9])
 @pytest.mark.parametrize("case", CASES[::9], ids=str)
@@ -54,6 +55,7 @@ def test_small_problems_are_certified(case: Case, tol: float, mode: str) -> None
     assert not ((codes >= 0) & (right >= 0) & (codes != right)).any()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("C", [1e-6, 1e-2, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -130,6 +132,7 @@ def narrow(problem: Problem, point: object, share: float) -> PredictionRadius:
     return PredictionRadius(1e-12, 0.0, 1)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_far_too_narrow_prediction_is_survived(

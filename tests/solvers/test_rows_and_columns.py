@@ -50,6 +50,7 @@ from cvxscreen.solvers.solution import warm_start
 from cvxscreen.solvers.stochastic import Sdca, Spdc
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", [*CURVED, *KINKED])
 @pytest.mark.parametrize(("inner", "data"), [
     (None, "dense"), (None, "sparse"), (None, "scaled"),

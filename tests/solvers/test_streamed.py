@@ -52,6 +52,7 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_survey, "MOST_BYTES", 1500 * (chunk_survey.TERM_BYTES + 8 * D))
 
 
+@pytest.mark.table
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("weighted", [False, True])

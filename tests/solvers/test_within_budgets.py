@@ -73,6 +73,7 @@ BUDGETS = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", BUDGETS)
 @pytest.mark.parametrize("size", [1.0, 1e-4, 1e4])
 def test_within_a_budget(name: str, size: float) -> None:

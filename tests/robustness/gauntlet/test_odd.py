@@ -115,6 +115,7 @@ def faults(number: int, X: Any, y: Any, name: str) -> list[str]:
     return out
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("number", range(len(DOORS)), ids=[door.name for door in DOORS])
 def test_the_form_of_the_data_does_not_matter(number: int) -> None:
     door, found = DOORS[number], []
@@ -127,6 +128,7 @@ def test_the_form_of_the_data_does_not_matter(number: int) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("number", range(len(DOORS)), ids=[door.name for door in DOORS])
 def test_the_form_of_the_targets_does_not_matter(number: int) -> None:
     door, found = DOORS[number], []

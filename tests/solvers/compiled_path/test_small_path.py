@@ -43,6 +43,7 @@ def agree(problem, ours, theirs) -> None:
     assert abs(ours.objective - theirs.objective) <= ours.gap + theirs.gap
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_same_answers_as_the_ordinary_path(case: Case) -> None:
     """Every loss, with and without intercept, up and down, both modes."""
