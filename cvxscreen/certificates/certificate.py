@@ -62,10 +62,11 @@ from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import ALONE, Rows
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
+Index = NDArray[np.intp]
 
 EPS = float(np.finfo(np.float64).eps)
 ENOUGH = 0.1
@@ -951,18 +952,20 @@ def cost_of_free(
         _BOXES[problem] = bounding_box(problem)
     low, high = _BOXES[problem]
     away = np.maximum(np.maximum(x - low, high - x), 0.0)[free]
-    unbounded = ~np.isfinite(away)
+    unbounded, pair = ~np.isfinite(away), (theta, t, t_error)
     reach = np.where(unbounded, 0.0, away)
     if not unbounded.any():
+        cost = float(r.above @ reach)
+        if cost > enough:
+            cost = min(cost, alone_cost(problem, r, ~unbounded, reach, pair, distance))
         return FreeCost(
-            float(r.above @ reach) + 0.5 * indefiniteness * float(reach @ reach), residual=largest
+            cost + 0.5 * indefiniteness * float(reach @ reach), residual=largest
         )
     within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
     # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
-    cost = nearby_cost(problem, r, unbounded, reach, (theta, t, t_error), distance, enough)
+    cost = nearby_cost(problem, r, unbounded, reach, pair, distance, enough)
     if not (cost <= enough or unbounded.all()):
         every = np.ones(len(free), dtype=bool)
-        pair = theta, t, t_error
         cost = min(cost, nearby_cost(problem, r, every, reach, pair, distance, enough))
     if np.isfinite(cost):
         if not indefiniteness:
@@ -997,46 +1000,111 @@ def nearby_cost(
     the others is charged over their `reach`. A slope moved by s changes its term by at most
     ``|s| (|b + q theta - t| + e) + q s^2 / 2``.
     """
-    (theta, t, t_error), f = pair, problem.losses
-    room = np.minimum(theta - f.lo, f.hi - theta)
-    weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
-    inside = np.flatnonzero(weight > 0)
-    # What moving one of them costs at first: least where its margin is the one of its slope.
-    b, e, curve, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
-    unit_cost = np.abs(b + curve * s - margin) + e + t_error[inside]
-    unit_cost = unit_cost + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
-    most, wanted = 4 * int(mask.sum()) + 4, int(mask.sum())
-    if len(inside) < wanted:
-        return float("inf")
-    cost, far = float("inf"), np.minimum(room, 1.0 + np.abs(theta))[inside]
-    for score in (weight[inside] / np.maximum(unit_cost, 1e-300), weight[inside]):
+    if int(mask.sum()) >= _MANY_FREE:
+        cost = alone_cost(problem, r, mask, reach, pair, distance)
+        if cost <= enough:
+            return cost
+    movable, wanted = Movable.of(problem, pair), int(mask.sum())
+    most, cost = 4 * wanted + 4, float("inf")
+    if len(movable.terms) < wanted:
+        return cost
+    for score in (movable.weight / np.maximum(movable.unit_cost, 1e-300), movable.weight):
         if cost <= enough:
             break
-        chosen = np.arange(len(inside))
-        if len(inside) > most:
-            chosen = np.argpartition(-score, most)[:most]
-        movable = inside[chosen], unit_cost[chosen], room[inside[chosen]], far[chosen]
-        cost = min(cost, moved_cost(problem, r, mask, reach, movable, distance))
+        some = movable.take(np.argpartition(-score, most)[:most]) if len(score) > most else movable
+        cost = min(cost, moved_cost(problem, r, mask, reach, some, distance))
     return cost
 
 
-def moved_cost(
-    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
-    movable: tuple[NDArray[np.intp], Array, Array, Array], distance: float,
-) -> float:
-    """What it costs that the slopes at `movable` take up r.
+_ROOM = 100.0
+"""Room of such a slope in units of what it takes up for sure: others push as much, or more."""
+_MANY_FREE = 100
+"""Coordinates from which on rows of one entry are looked for: a factorisation takes longer."""
 
-    `movable` has their indices, the cost of a unit, their room, and how far each may go in
-    comparison: those with next to no room hardly move.
+
+def alone_cost(
+    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
+    pair: tuple[Array, Array, Array], distance: float,
+) -> float:
+    """The same where most coordinates of `mask` have a row of that one entry whose slope has room.
+
+    As of an L1 norm, at coordinates that are 0. It takes up what is left there once the others are
+    balanced: no more than these have to be factorised. Infinity where there are few such rows.
     """
-    (inside, unit_cost, room, far), wanted = movable, int(mask.sum())
-    rows = problem.design.dense(inside)
+    if not isinstance(problem.design, Rows) or problem.n > ALONE * problem.d:
+        return float("inf")
+    rows, columns, _ = problem.design.single
+    movable = Movable.of(problem, pair)
+    at, place = np.full(problem.n, -1, dtype=np.intp), np.full(problem.d, -1, dtype=np.intp)
+    at[movable.terms] = np.arange(len(movable.terms))
+    place[r.free[mask]] = np.flatnonzero(mask)
+    use = (at[rows] >= 0) & (place[columns] >= 0)
+    rows, columns = at[rows[use]], place[columns[use]]
+    use = movable.weight[rows] > _ROOM * r.above[columns]
+    rows, columns = rows[use], columns[use]
+    order = np.argsort(movable.weight[rows], kind="stable")
+    best = np.full(len(mask), -1, dtype=np.intp)
+    best[columns[order]] = rows[order]  # of several the last one stays
+    places = np.flatnonzero(best >= 0)
+    mask = mask.copy()
+    mask[places] = False
+    wanted, rest = int(mask.sum()), np.delete(np.arange(len(movable.terms)), best[places])
+    if wanted > min(len(places), len(rest)):
+        return float("inf")
+    rest = rest[np.argsort(-movable.weight[rest], kind="stable")[: 4 * wanted]]
+    alone = places, movable.take(best[places])
+    return moved_cost(problem, r, mask, reach, movable.take(rest), distance, alone)
+
+
+class Movable(NamedTuple):
+    """Slopes with room in their boxes: where they are, and what it costs to move them.
+
+    `unit_cost` is what a unit costs at first: least where a margin is the one of its slope; `room`
+    the way to the nearer end, `far` how far each may go in comparison, `weight` the same in units
+    of its row.
+    """
+
+    terms: NDArray[np.intp]
+    unit_cost: Array
+    room: Array
+    far: Array
+    weight: Array
+
+    @classmethod
+    def of(cls, problem: Problem, pair: tuple[Array, Array, Array]) -> Movable:
+        """Those of a pair: slopes, margins and their errors."""
+        (theta, t, t_error), f = pair, problem.losses
+        room = np.minimum(theta - f.lo, f.hi - theta)
+        far = np.minimum(room, 1.0 + np.abs(theta))
+        inside = np.flatnonzero(far * problem.sizes > 0)
+        b, e, curve, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
+        unit_cost = np.abs(b + curve * s - margin) + e + t_error[inside]
+        unit_cost = unit_cost + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
+        return cls(inside, unit_cost, room[inside], far[inside], (far * problem.sizes)[inside])
+
+    def take(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Movable:
+        """Some of them."""
+        terms, unit_cost, room, far, weight = self
+        return Movable(terms[which], unit_cost[which], room[which], far[which], weight[which])
+
+
+def moved_cost(
+    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array, movable: Movable,
+    distance: float, alone: tuple[NDArray[np.intp], Movable] | None = None,
+) -> float:
+    """What it costs that slopes take up r at the coordinates of `mask`, all of the `movable` ones.
+
+    Those with next to no room hardly move. `alone` are places in r and slopes with a row of that
+    one entry each: what the others leave there is taken up by these.
+    """
+    inside, unit_cost, room, far, _ = movable
+    wanted, rows = int(mask.sum()), problem.design.dense(inside)
     columns = rows[:, r.free[mask]]
     # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
     _, power = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
     columns, above = np.ldexp(columns, -power), np.ldexp(r.above[mask], -power)
     q, triangle = np.linalg.qr(far[:, None] * columns)
-    if not np.abs(np.diag(triangle)).min() > 0.0:
+    if not np.abs(np.diag(triangle)).min(initial=np.inf) > 0.0:
         return float("inf")
     # columns' inverse = I
     inverse = far[:, None] * solve_triangular(triangle, q.T, check_finite=False).T
@@ -1048,8 +1116,17 @@ def moved_cost(
         return float("inf")
     cost = float(move @ (unit_cost + 0.5 * problem.losses.q[inside] * move))
     shift = float(move @ problem.norms[inside])
-    cost += shift * distance + 0.5 * shift * shift
     left = ~mask & (reach > 0)
+    if alone is not None:
+        places, own = alone
+        left[places] = False
+        more = r.above[places] + np.abs(rows[:, r.free[places]]).T @ move
+        more = more / problem.sizes[own.terms] * (1.0 + 1e-6)
+        if not (more <= own.room).all():
+            return float("inf")
+        cost += float(more @ (own.unit_cost + 0.5 * problem.losses.q[own.terms] * more))
+        shift += float(more @ problem.norms[own.terms])
+    cost += shift * distance + 0.5 * shift * shift
     pushed = r.above[left] + np.abs(rows[:, r.free[left]]).T @ move
     return (cost + float(pushed @ reach[left])) * (1.0 + 1e-6)
 
@@ -1076,10 +1153,18 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         offset = problem.side.offset
         many = len(problem.side.dims) > _MANY_CONES
         for kind, _, rows in problem.side.blocks():
-            passed = kind == "psd" or (many and kind == "soc")
-            if passed or 2 * (rows.stop - rows.start) * d > _DENSE_ROWS:
+            if kind == "psd" or (many and kind == "soc"):
                 continue
-            matrix, least = problem.side.matrix[rows].toarray(), -offset[rows]
+            some, least = problem.side.matrix[rows], -offset[rows]
+            if kind != "soc":
+                single = np.diff(some.indptr) == 1
+                at, end = some.indptr[:-1][single], least[single]
+                ends = end, end if kind == "zero" else np.full(len(end), np.inf)
+                _within_bounds(some.indices[at], some.data[at], *ends, low, high)
+                some, least = some[~single], least[~single]
+            if not 0 < 2 * some.shape[0] * d <= _DENSE_ROWS:
+                continue
+            matrix = some.toarray()
             if kind == "soc":
                 matrix = np.vstack([matrix[0] - matrix[1:], matrix[0] + matrix[1:]])
                 least = np.concatenate([least[0] - least[1:], least[0] + least[1:]])
@@ -1088,10 +1173,15 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
             parts.append((matrix, least, top))
             parts.append(_opposite_rows(matrix, least))
     hard = np.flatnonzero(hard_rows(problem.losses))
+    f = problem.losses.take(hard)
+    least, most = np.where(np.isinf(f.lo), f.b, -np.inf), np.where(np.isinf(f.hi), f.b, np.inf)
+    if 0 < len(hard) <= ALONE * d and isinstance(problem.design, Rows):
+        alone, columns, factors = problem.design.take_rows(hard).single
+        _within_bounds(columns, factors, least[alone], most[alone], low, high)
+        rest = np.delete(np.arange(len(hard)), alone)
+        hard, least, most = hard[rest], least[rest], most[rest]
     if 0 < len(hard) * d <= _DENSE_ROWS:
-        f = problem.losses.take(hard)
-        parts.append((problem.design.dense(hard), np.where(np.isinf(f.lo), f.b, -np.inf),
-                      np.where(np.isinf(f.hi), f.b, np.inf)))
+        parts.append((problem.design.dense(hard), least, most))
     for _ in range(_BOX_ROUNDS if parts else 0):
         before = low.copy(), high.copy()
         for matrix, least, top in parts:
@@ -1100,6 +1190,17 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         if np.array_equal(before[0], low) and np.array_equal(before[1], high):
             break
     return low, high
+
+
+def _within_bounds(
+    columns: Index, factors: Array, least: Array, most: Array, low: Array, high: Array
+) -> None:
+    """Sharpen the box, in place, by ``least <= a x_j <= most``: rounded is but a quotient."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ends = np.sort(np.stack([least, most]) / factors, axis=0)
+        below, above = ends[0] - 4.0 * EPS * np.abs(ends[0]), ends[1] + 4.0 * EPS * np.abs(ends[1])
+    np.maximum.at(low, columns, np.where(np.isfinite(below), below, -np.inf))
+    np.minimum.at(high, columns, np.where(np.isfinite(above), above, np.inf))
 
 
 def _opposite_rows(rows: Array, end: Array) -> tuple[Array, Array, Array]:

@@ -700,18 +700,30 @@ def norm_as_terms(design: Rows, losses: LossTerms, kappa: Array) -> tuple[Rows, 
 
     Columns beside the matrix, an intercept, have no such term. The matrix is copied.
     """
-    p, matrix, scale = len(kappa), design.matrix, design.scale
-    if sp.issparse(matrix):
-        matrix = sp.vstack([matrix, sp.identity(p, dtype=matrix.dtype)], format="csr")
+    zero = np.zeros(len(kappa))
+    unit = sp.eye(len(kappa), design.shape[1], format="csr")
+    return with_terms(design, losses, unit, Losses(zero, zero, zero, -kappa, kappa))
+
+
+def with_terms(
+    design: Rows, losses: LossTerms, rows: Any, more: LossTerms
+) -> tuple[Rows, Losses]:
+    """The rows and losses, and below them CSR `rows`, shape (k, d), with the losses `more`.
+
+    The matrix is copied, as a sparse one where most rows are new: these hold an entry or two.
+    """
+    k, matrix, scale = len(more), design.matrix, design.scale
+    p = matrix.shape[1]
+    below = rows[:, :p].astype(matrix.dtype)
+    if sp.issparse(matrix) or k > len(losses):
+        matrix = sp.vstack([sp.csr_matrix(matrix), below], format="csr")
     else:
-        matrix = np.vstack([matrix, np.eye(p, dtype=matrix.dtype)])
+        matrix = np.vstack([matrix, below.toarray()])
     if scale is not None:
-        scale = np.concatenate([scale, np.ones(p)])
-    extra = np.concatenate([design.extra, np.zeros((p, design.extra.shape[1]))])
-    zero = np.zeros(p)
-    more = zip(FIELDS, (zero, zero, zero, -kappa, kappa), strict=True)
-    columns = (np.concatenate([getattr(losses, name), column]) for name, column in more)
-    return Rows(matrix, scale, extra), Losses(*columns)
+        scale = np.concatenate([scale, np.ones(k)])
+    extra = np.concatenate([design.extra, rows[:, p:].toarray()])
+    both = (np.concatenate([getattr(losses, f), getattr(more, f)]) for f in FIELDS)
+    return Rows(matrix, scale, extra), Losses(*both)
 
 
 def fingerprint(problem: Problem, tol: float, words: str, *arrays: Array) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
+import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 
@@ -492,6 +493,10 @@ NORMS = frozenset(("Pnorm", "PnormApprox"))
 SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
 """Those with one term for each of their values."""
 
+WIDE_COLUMNS, WIDE_SHARE = 300, 2.0
+"""Entries of a variable with bounds, and for each residual, from which on columns are left out
+(``MANY_COLUMNS`` of `cvxscreen.solvers.loop`, ``WIDE`` of `cvxscreen.solvers.columns`)."""
+
 SIGNS = ("nonneg", "nonpos", "pos", "neg", "PSD", "NSD", "bounds")
 """Attributes of a variable that constrain it."""
 
@@ -510,6 +515,11 @@ plainly 0.05 and 0.43)."""
 
 STACKED = frozenset(("Vstack", "Hstack", "Concatenate"))
 """Affine atoms each of whose arguments is in rows of its own, unless a matrix multiplies them."""
+
+ENTRYWISE = frozenset(
+    ("NegExpression", "index", "special_index", "multiply", "DivExpression", "reshape")
+)
+"""Affine atoms whose values have one entry of their argument each."""
 
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
@@ -559,6 +569,9 @@ class _Walk:
         self.under_squares: set[int] = set()
         # Those of each constraint; whether one has several coordinates, and is no equation.
         self.constrained: list[set[int]] = signed
+        # Variables that bounds hold at 0, and whether there are constraints but bounds.
+        self.held_by_bounds = {v.id for v in variables if _sign(v)}
+        self.beyond_bounds = any(v.attributes[n] for v in variables for n in ("PSD", "NSD"))
         self.tied, self.limited = False, bool(signed)
         # Atoms with terms, how many these are, and whether some are the largest of several values;
         # how many are squared, so that they have no kink.
@@ -590,6 +603,9 @@ class _Walk:
             self.bounds += weight
         for part in constraint.args:
             self.follow(part, rows, weight)
+        bounded, at_zero = _bounds(constraint)
+        self.beyond_bounds |= not bounded
+        self.held_by_bounds |= bounded if at_zero else set()
         own = constraint.variables()
         self.constrained.append({variable.id for variable in own})
         self.tied |= constraint.size < sum(variable.size for variable in own)
@@ -683,9 +699,12 @@ class _Walk:
     def size(self) -> Size:
         """What was counted."""
         tall = {key for key in self.rows if self._tall(key)}
-        # Features can only go where an L1 norm holds all of them, and nothing else does.
-        free = self.shrunk >= self.sizes.keys() and not self.constrained
-        normed = {k for k in self.shrunk - tall if self._data_under_squares(k)} if free else set()
+        # Features can only go where an L1 norm holds all of them and nothing else does; with bounds
+        # besides where there are far more of them than residuals.
+        held_at_zero = self.shrunk | self.held_by_bounds
+        free = held_at_zero >= self.sizes.keys() and not self.beyond_bounds
+        free &= not self.constrained or all(self._wide(key) for key in self.sizes)
+        normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         if self.foreign and self.foreign_rows >= 0.5 * terms:
@@ -779,6 +798,11 @@ class _Walk:
         """Whether one that is not tall has data in front of it where no row can go."""
         return self.smooth.get(key, 0.0) >= ENTRIES * self.sizes[key]
 
+    def _wide(self, key: int) -> bool:
+        """Whether one without squares has so many entries that columns go, whatever bounds it."""
+        fewest = max(WIDE_COLUMNS, WIDE_SHARE * self.residuals.get(key, 0.0))
+        return self.sizes[key] >= fewest and key not in self.squared | self.formed
+
     def _data_in_rows(self, key: int) -> bool:
         """The same of data in rows that can."""
         fewest = min(ENTRIES * self.sizes[key], ROW_ENTRIES * self.rows.get(key, 0.0))
@@ -794,6 +818,35 @@ class _Walk:
         count, entries = (_total(part, self.residuals) for part in (self.sizes, self.smooth))
         tall = min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count
         return entries if tall and entries >= count * max(ENTRIES, count) else 0.0
+
+
+def _sign(variable: Any) -> bool:
+    """Whether an attribute of `variable` bounds all of its entries, and some by 0."""
+    own = variable.attributes
+    if own["bounds"] is not None:
+        return any((np.asarray(getattr(end, "value", end)) == 0.0).any() for end in own["bounds"])
+    return any(own[name] for name in ("nonneg", "nonpos", "pos", "neg"))
+
+
+def _bounds(constraint: Any) -> tuple[set[int], bool]:
+    """The variable whose entries `constraint` bounds, and whether it does so by 0; else empty."""
+    moving = [part for part in constraint.args if not part.is_constant()]
+    if type(constraint) not in ROWS or type(constraint) in EQUATIONS or len(moving) != 1:
+        return set(), False
+    inner, fixed = moving[0], [part for part in constraint.args if part is not moving[0]]
+    around = type(inner).__name__ in ("abs", "norm_inf")
+    if around:
+        inner = inner.args[0]
+    whole = constraint.size
+    while type(inner).__name__ in ENTRYWISE:
+        moving = [part for part in inner.args if not part.is_constant()]
+        if len(moving) != 1:
+            return set(), False
+        inner = moving[0]
+    if not isinstance(inner, cp.Variable):
+        return set(), False
+    at_zero = all(part.value is not None and not np.all(part.value) for part in fixed)
+    return {inner.id}, at_zero and not around and whole >= inner.size
 
 
 def squared_rows(expr: Any) -> Any:

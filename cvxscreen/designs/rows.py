@@ -484,7 +484,8 @@ class Rows:
         one symmetric rank-k update. Rows of one entry, as of an L1 norm or bounds, are added to the
         diagonal where they may be many.
         """
-        if index is None and not self.sparse and self.shape[0] <= ALONE * self.shape[1]:
+        by_entry = self.sparse and self.filled < ENTRYWISE
+        if index is None and not by_entry and self.shape[0] <= ALONE * self.shape[1]:
             alone, columns, factors = self.single
             if len(alone):
                 weights = np.asarray(weights, dtype=np.float64)

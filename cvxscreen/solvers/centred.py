@@ -18,13 +18,12 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.limits import ITERATIONS, TIME, require
+from cvxscreen._support.limits import require
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import TooLarge
-from cvxscreen.screening.reduction import Screening
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.solution import Answer, Solution
+from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 
@@ -121,19 +120,9 @@ class Centred(NamedTuple):
 
     def back(self, found: Solution, tol: float) -> Solution:
         """A solution of `near` as one of `problem`, certified there to `tol`."""
-        problem, nothing = self.problem, Screening.empty(self.problem)
-        if not np.isfinite(found.x).all():
-            return Solution.failed(problem, found.status, nothing, found.rounds)
         x = found.x.copy()
         x[self.free] -= self.mean @ x
-        answer = Answer.of(problem, x, found.theta, found.multipliers, tol)
-        status = "optimal" if answer.proof.ok else "inaccurate"
-        if status != "optimal" and found.status in (TIME, ITERATIONS):
-            status = found.status
-        return replace(
-            found, problem=problem, x=x, status=status, certificate=answer.proof, earlier=nothing,
-            answer=answer, before={},
-        )
+        return found.carried_to(self.problem, x, found.theta, found.multipliers, tol)
 
 
 def _intercept(few: Array, held: NDArray[np.bool_]) -> int | None:

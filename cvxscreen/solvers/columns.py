@@ -12,6 +12,8 @@ and otherwise is let in (column generation; Lubbecke and Desrosiers 2005). The p
 columns is a restriction: its value bounds the optimum from above, and the certificate of the whole
 problem judges the pair. What is left of it has few coordinates, however many the data have; of its
 terms those are left out again that `cvxscreen.solvers.relaxation` leaves out.
+
+Bounds that are side constraints are made terms for it (`BoundsAsTerms`).
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import Piece
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
@@ -39,9 +41,9 @@ Mask = NDArray[np.bool_]
 AT_ONCE = 40
 """Columns that are let in at once, or one for each other term where these are more."""
 WIDE = 2
-"""Coordinates for each other term from which on columns are left out. Where nearly every term ends
-with a column of its own, CPU seconds with all columns and so: an absolute loss 0.2 and 0.4 at
-100 x 200, 3.5 and 9.4 at 300 x 500, but 3.4 and 1.2 at 225 x 450, 0.9 and 0.2 at 100 x 300."""
+"""Coordinates for each other term from which on columns are left out. Twelve problems each take
+0.2 to 1.3 of the CPU seconds with all columns at 225 x 450, 0.2 to 0.8 at 150 x 600 and at
+300 x 1,000, 0.1 to 0.5 at 200 x 1,000."""
 ASKED = 1e-9
 """A column asks to be let in where its slope is outside of the range by more, relatively."""
 INSIDE, PRUNED = 0.7, 10
@@ -114,11 +116,14 @@ class UnitTerms:
             return np.abs(2.0 * wanted - self.most - self.least) < INSIDE * (self.most - self.least)
 
     def shared(self, wanted: Array) -> Array:
-        """Slopes of the terms whose totals are `wanted`, as near as they may be; shape (k,)."""
+        """Slopes of the terms whose totals are `wanted`, as near as they may be; shape (k,).
+
+        Those that may have any slope take all that they may: then the others keep room to balance.
+        """
         theta = np.clip(0.0, self.low, self.high)
         left = wanted.copy()
         np.subtract.at(left, self.coordinates, self.factors * theta)
-        order = np.argsort(self.coordinates, kind="stable")
+        order = np.lexsort((self.low - self.high, self.coordinates))
         sorted_ones = self.coordinates[order]
         place = np.arange(len(order)) - np.searchsorted(sorted_ones, sorted_ones)
         for k in range(int(place.max(initial=-1)) + 1):
@@ -128,6 +133,47 @@ class UnitTerms:
             left[self.coordinates[some]] -= self.factors[some] * (share - theta[some])
             theta[some] = share
         return theta
+
+
+@dataclass(frozen=True, eq=False)
+class BoundsAsTerms:
+    """A problem whose side constraints are bounds, and the same one with a term for each of them.
+
+    Attributes
+    ----------
+    problem, near : Problem
+        The terms of `near` are those of `problem`, and then one for each bound.
+    """
+
+    problem: Problem
+    near: Problem
+
+    @classmethod
+    def of(cls, problem: Problem) -> BoundsAsTerms | None:
+        """`problem` so; None where there are other constraints, or squares."""
+        design, side, quadratic = problem.design, problem.side, problem.quadratic
+        if side is None or not isinstance(design, Rows) or not quadratic.free.all():
+            return None
+        single = (np.diff(side.matrix.indptr) == 1).all()
+        if not single or any(kind != "nonneg" for kind, _ in side.dims):
+            return None
+        no = np.zeros(len(side.offset))
+        hard = Losses(-side.offset, no, no, np.full(len(no), -np.inf), no)
+        design, losses = with_terms(design, problem.losses, side.matrix, hard)
+        return cls(problem, replace(problem, design=design, losses=losses, side=None, layout=None))
+
+    def there(self, start: Start | None) -> Start | None:
+        """A start as one for `near`."""
+        if start is None:
+            return None
+        rest = self.near.n - self.problem.n
+        multipliers = np.zeros(rest) if start.multipliers is None else start.multipliers
+        return Start(start.x, np.concatenate([start.theta, -multipliers]))
+
+    def back(self, found: Solution, tol: float) -> Solution:
+        """A solution of `near` as one of `problem`, certified there to `tol`."""
+        n = self.problem.n
+        return found.carried_to(self.problem, found.x, found.theta[:n], -found.theta[n:], tol)
 
 
 class Lifted(NamedTuple):

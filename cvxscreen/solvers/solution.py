@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.limits import ITERATIONS, TIME
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound, moved
 from cvxscreen.certificates.certificate import Certificate, Passes, certify
@@ -224,6 +225,22 @@ class Solution(Record):
         return cls(
             problem, np.full(problem.d, nan), np.full(problem.n, nan), np.zeros(0), status, nothing,
             earlier, rounds,
+        )
+
+    def carried_to(
+        self, problem: Problem, x: Array, theta: Array, multipliers: Array, tol: float
+    ) -> Solution:
+        """The same with the pair that it is in `problem`, an equivalent one, certified to `tol`."""
+        nothing = Screening.empty(problem)
+        if not np.isfinite(x).all():
+            return Solution.failed(problem, self.status, nothing, self.rounds)
+        answer = Answer.of(problem, x, theta, multipliers, tol)
+        status = "optimal" if answer.proof.ok else "inaccurate"
+        if status != "optimal" and self.status in (TIME, ITERATIONS):
+            status = self.status
+        return replace(
+            self, problem=problem, x=x, theta=theta, multipliers=multipliers, status=status,
+            certificate=answer.proof, earlier=nothing, answer=answer, before={},
         )
 
     @cached_property

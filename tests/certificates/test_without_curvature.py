@@ -31,7 +31,7 @@ def exact_value(problem: Problem, A: np.ndarray, x: np.ndarray) -> Fraction:
     total = sum((Fraction(float(q)) * v for q, v in zip(problem.linear, point, strict=True)),
                 Fraction(float(problem.constant)))
     for row, b, lo, hi in zip(A, f.b, f.lo, f.hi, strict=True):
-        z = sum((Fraction(float(a)) * v for a, v in zip(row, point, strict=True)), Fraction())
+        z = sum((Fraction(float(a)) * v for a, v in zip(row, point, strict=True) if a), Fraction())
         z -= Fraction(float(b))
         slope = Fraction(float(hi)) if z > 0 else Fraction(float(lo))
         total += slope * z
@@ -167,6 +167,154 @@ def test_bounded_coordinates_are_charged_where_that_is_enough(
     for other in (x, best - 1.0):  # any feasible point
         lost = exact_value(problem, A, best) - exact_value(problem, A, other)
         assert Fraction(proof.gap) >= lost
+
+
+def normed(
+    seed: int, *, free: int = 0, units: bool = False, dtype: type = np.float64
+) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """Pinball losses and a term ``|a_j x_j - b_j|`` for every coordinate but `free` ones.
+
+    The planted optimum has all of these at their kinks, with room for their slopes; a linear term
+    balances the free coordinates. `units` are those of the columns: powers of two, 2^-20 to 2^20.
+    """
+    rng, n, d = np.random.default_rng(seed), 14, module._MANY_FREE + 5
+    A = rng.integers(-4, 5, (n, d)).astype(float)
+    A[:free, :free] += 16.0 * np.eye(free)
+    side = rng.choice([-1.0, 1.0], n)
+    side[:free] = 0.0
+    theta = np.where(side < 0, -0.25, np.where(side > 0, 0.5, 0.125))
+    own = np.diag(rng.choice([-2.0, 0.5, 1.0, 4.0], d))[free:]
+    pull = A.T @ theta
+    slopes = -pull[free:] / own.sum(axis=1)
+    best, unit = rng.integers(-3, 4, d).astype(float), np.ones(d)
+    if units:
+        unit = 2.0 ** rng.integers(-20, 21, d)
+    rows, best = np.vstack([A, own]) * unit, best / unit
+    b = rows @ best
+    b[:n] -= side * rng.integers(200, 300, n)
+    ends = np.abs(slopes) + 1.0
+    losses = Losses(
+        b, 0.0, 0.0, np.r_[np.full(n, -0.25), -ends], np.r_[np.full(n, 0.5), ends]
+    )
+    linear = np.where(np.arange(d) < free, -pull * unit, 0.0)
+    problem = Problem(Rows(rows.astype(dtype)), losses, Quadratic(np.zeros(d)), linear)
+    return problem, rows, best, np.r_[theta, slopes]
+
+
+def taken_up(problem: Problem, x: np.ndarray, theta: np.ndarray, r: np.ndarray) -> float:
+    """What `alone_cost` charges for a residual of exactly `r` at all coordinates."""
+    residual = module.Residual(np.arange(problem.d), r, np.zeros(problem.d))
+    pair = theta, problem.design.forward(x), np.zeros(problem.n)
+    every = np.ones(problem.d, dtype=bool)
+    return module.alone_cost(problem, residual, every, np.zeros(problem.d), pair, 0.0)
+
+
+@pytest.mark.parametrize("free", [0, 1])
+@pytest.mark.parametrize("units", [False, True])
+def test_what_terms_of_one_coordinate_take_up_is_attained(units: bool, free: int) -> None:
+    """Away from their kinks, to the dearer side: the gap is what is lost, no less than 0.99 of it.
+
+    With a free coordinate, which one slope balances that pushes all the others.
+    """
+    problem, rows, best, theta = normed(0, free=free, units=units)
+    rng, d, n = np.random.default_rng(1), problem.d, 14
+    move = np.zeros(problem.n)
+    move[:free] = 2.0**-12
+    push = rows.T @ move
+    r = -push
+    factors, size = rows[n:].sum(axis=1), np.abs(rows[n:]).sum(axis=1)
+    sign = np.where(push[free:] == 0.0, rng.choice([-1.0, 1.0], d - free), np.sign(push[free:]))
+    r[free:] = 2.0**-10 * size * sign
+    move[n:] = -(r + push)[free:] / factors
+    step = np.zeros(d)
+    step[free:] = -np.sign(move[n:]) * rng.integers(1, 3, d - free) / factors
+    if free:
+        step[0] = -(1.0 + rows[0] @ step) / rows[0, 0]
+    x = best + step
+    lost = exact_value(problem, rows, x) - exact_value(problem, rows, best)
+    t, unbalanced = rows @ x, theta - move
+    np.testing.assert_allclose(rows.T @ unbalanced + problem.linear, r, rtol=1e-12, atol=0.0)
+    pairs = Fraction(float(np.sum(problem.losses.value(t) - unbalanced * (t - problem.losses.b))))
+    cost = Fraction(taken_up(problem, x, unbalanced, r))
+    assert lost <= pairs + cost
+    assert cost * (1 - Fraction(1, 10**3)) <= lost - pairs
+    assert pairs + Fraction(99, 100) * cost < lost
+
+
+KINDS = [(free, units, dtype) for free in (0, 3) for units, dtype in (
+    (False, np.float64), (True, np.float64), (True, np.float32))]
+
+
+@pytest.mark.parametrize(("free", "units", "dtype"), KINDS)
+def test_the_gap_bounds_what_is_lost_beside_terms_of_one_coordinate(
+    free: int, units: bool, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the optimum, where it is certified, and at any other point with any slopes."""
+    problem, rows, best, theta = normed(1, free=free, units=units, dtype=dtype)
+    found, cost = [], module.alone_cost
+    monkeypatch.setattr(
+        module, "alone_cost", lambda *given: found.append(cost(*given)) or found[-1]
+    )
+    rng = np.random.default_rng(2)
+    lowest, f = exact_value(problem, rows, best), problem.losses
+    unit = np.abs(rows).max(axis=0)
+    for size in (0.0, 1e-13, 1e-5, 1e-2, 1.0):
+        x = best + size * rng.standard_normal(problem.d) / unit
+        slopes = np.clip(theta + size * rng.standard_normal(problem.n), f.lo, f.hi)
+        proof = certify(problem, x, slopes, tol=1e-9)
+        assert Fraction(proof.gap) >= exact_value(problem, rows, x) - lowest
+        assert np.isinf(proof.within) or size > 1e-3
+        assert proof.ok or size > 1e-13, proof.reason
+        assert not proof.ok or size < 1e-5
+    assert np.isfinite(found[:3]).all()
+
+
+def test_terms_of_one_coordinate_without_room_leave_it_to_the_others() -> None:
+    """At an end of their range; by a factorisation, if there are slopes enough, or not at all."""
+    problem, rows, x, theta = normed(3)
+    d, f, r = problem.d, problem.losses, np.full(problem.d, 2.0**-30)
+    residual = module.Residual(np.arange(d), r, np.zeros(d))
+    assert np.isfinite(taken_up(problem, x, theta, r))
+    assert np.isinf(taken_up(problem, x, theta, 2.0**33 * r))  # farther than there is room
+    ended = theta.copy()
+    ended[14:14 + d // 2 + 5] = f.hi[14:14 + d // 2 + 5]
+    assert np.isinf(taken_up(problem, x, ended, r))
+    few = theta.copy()
+    few[14:14 + 20] = f.hi[14:14 + 20]  # 20 coordinates are left, and 14 slopes
+    assert np.isinf(taken_up(problem, x, few, r))
+    twice = np.vstack([rows, np.random.default_rng(0).integers(-4, 5, (2 * d, d))])
+    more = Problem(
+        Rows(twice), Losses(np.r_[f.b, twice[14 + d:] @ x], 0.0, 0.0, np.r_[f.lo, -np.ones(2 * d)],
+                            np.r_[f.hi, np.ones(2 * d)]),
+        problem.quadratic, problem.linear,
+    )
+    pair = np.r_[ended, np.zeros(2 * d)], twice @ x, np.zeros(more.n)
+    given = more, residual, np.ones(d, dtype=bool), np.zeros(d), pair, 0.0
+    assert np.isinf(module.alone_cost(*given))
+    assert np.isfinite(module.nearby_cost(*given, 0.0))
+
+
+@pytest.mark.parametrize("units", [1.0, 2.0**-30, 2.0**30])
+def test_rows_of_one_entry_bound_coordinates_however_many_they_are(
+    units: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As constraints and as terms; quotients are rounded outwards, and others are tried as well."""
+    monkeypatch.setattr(module, "_DENSE_ROWS", 8)
+    entries = np.array([3.0, -3.0, 7.0, -0.1]) * units
+    rows = np.zeros((5, 3))
+    rows[[0, 1, 2, 3], [0, 0, 1, 2]] = entries
+    rows[4, :2] = 1.0
+    side = SideConstraints(
+        rows, np.array([-1.0, 5.0, -1.0, 1.0, 9.0]), (("nonneg", 2), ("zero", 1), ("nonneg", 2))
+    )
+    low, high = boxed(side, 3)
+    exact = [Fraction(v) / Fraction(float(e)) for v, e in zip((1, -5, 1, -1), entries, strict=True)]
+    np.testing.assert_allclose(low * units, [1 / 3, 1 / 7, -np.inf], rtol=1e-14)
+    np.testing.assert_allclose(high * units, [5 / 3, 1 / 7, 10.0], rtol=1e-14)
+    assert low[0] <= exact[0]
+    assert high[0] >= exact[1]
+    assert low[1] <= exact[2] <= high[1]
+    assert high[2] >= exact[3]
 
 
 def test_a_simplex_bounds_every_coordinate() -> None:

@@ -178,6 +178,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a nuclear norm beside squares": lambda: spectral(20_000, 1.0),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
+    "columns under an L1 norm, of one sign": lambda: lasso(300, 1000, nonneg=True),
     "a lasso of middle size": lambda: lasso(1000, 800),
     "Huber's loss without squares": lambda: without_squares(3000, 10, cp.huber),
     "rows of constraints": lambda: many_rows(5000, 10),
@@ -287,8 +288,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
     "a larger linear program": (lambda: linear_program(6000, 20), "small (6020 terms)"),
     "a small lasso": (lambda: lasso(400, 50), "small (20000 entries of data in its squares)"),
-    "a wide lasso of one sign": (
-        lambda: lasso(200, 1000, nonneg=True), "as many coordinates as terms"),
+    "a lasso of one sign": (
+        lambda: lasso(600, 1000, nonneg=True), "as many coordinates as terms"),
     "losses of few coordinates in a constraint": (
         lambda: within_a_risk(6000, 5), "small (6000 terms)"),
     "a copy for each scenario": (

@@ -153,9 +153,51 @@ def test_slopes_are_shared_so_that_their_total_is_as_near_as_may_be() -> None:
         )
 
 
+def test_slopes_of_bounds_take_all_so_that_those_of_the_norm_keep_room() -> None:
+    """``x >= 0`` may have any slope of its sign; what the norm's may still move balances rounding.
+    """
+    units = UnitTerms.of(bounded(sign=3.0))
+    assert units is not None
+    theta = units.shared(np.full(60, -5.0))
+    np.testing.assert_array_equal(theta[:60], 0.0)
+    np.testing.assert_allclose(theta[60:120], -5.0 / 3.0)
+
+
 def test_out_of_time_the_last_point_is_certified() -> None:
     X, y = data()
     problem = cs.regression(X, y, loss="absolute", penalty="l1", C=3.0)
     found = cs.solve(problem, tol=1e-9, time_limit=1e-9)
     assert found.status == "time_limit"
     assert found.certificate.gap >= 0.0
+
+
+@pytest.mark.parametrize("store", ["dense", "csr", "float32", "units"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_signs_that_are_constraints_hold_columns_as_well(
+    store: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = data(25)
+    X = X.astype(np.float32) if store == "float32" else sp.csr_matrix(X) if store == "csr" else X
+    X = X * 10.0 ** np.linspace(-4.0, 2.0, X.shape[1]) if store == "units" else X
+    problem = cs.regression(
+        X, y, loss="squared", penalty="l1", C=0.1, nonneg=True, intercept=intercept
+    )
+    found, plain = cs.solve(problem, tol=1e-9), whole(problem, monkeypatch, tol=1e-9)
+    assert found.problem is problem
+    assert found.status == "optimal"
+    assert cs.certify(problem, found.x, found.theta, found.multipliers, tol=1e-9).ok
+    assert found.value == pytest.approx(plain.value, rel=1e-8)
+    assert found.rounds[-1].features < problem.d
+    assert len(cs.solve(problem, tol=1e-9, start=found).rounds) == 1
+    assert loop.bounds_as_terms(problem) is not None
+
+
+def test_other_constraints_stay_constraints() -> None:
+    """A sum beside the signs, and squares."""
+    X, y = data(25)
+    total = np.ones((1, 60)), np.ones(1)
+    for problem in (
+        cs.regression(X, y, loss="squared", C=np.inf, nonneg=True, constraints=total),
+        cs.regression(X, y, loss="absolute", C=0.1, nonneg=True),
+    ):
+        assert loop.bounds_as_terms(problem) is None

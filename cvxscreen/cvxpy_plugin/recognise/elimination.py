@@ -39,6 +39,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
+from cvxscreen.cvxpy_plugin.size import WIDE_COLUMNS, WIDE_SHARE
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -715,7 +716,9 @@ def _nearly_all(draft: Draft, mine: Mask) -> bool:
 def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     """Whether all rows but `mine` bound costly columns by one column each.
 
-    A column of `mine` that has neither such a bound nor a square is no coordinate of a lasso.
+    A column of `mine` that has neither such a bound nor a square is no coordinate of a lasso. With
+    bounds of single columns besides, or of what passes one on (``norm_inf(w) <= u``), it is one
+    where columns can go all the same, in a wide one without squares.
     """
     standard = draft.standard
     if standard.canonical.groups:
@@ -725,16 +728,23 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
         return False
     inside = sp.csr_array(draft.inequalities @ standard.rows.sparse)
     dense = np.asarray(abs(draft.inequalities) @ standard.rows.dense_rows()) > 0
-    if not inside.shape[0] or dense.any() or (np.diff(inside.indptr) != 2).any():
+    entries = np.diff(inside.indptr)
+    if not inside.shape[0] or dense.any() or (entries < 1).any() or (entries > 2).any():
         return False
     costly = (draft.linear > 0) & (tally.square == 0) & (tally.negative == 0)
+    if (entries == 1).any():
+        costly |= ~tally.own & (draft.linear == 0) & (tally.square == 0) & (tally.negative == 1)
     bounds = np.add.reduceat(costly[inside.indices].astype(np.int64), inside.indptr[:-1])
     held = (tally.square > 0) | (tally.positive + tally.negative > 0) | draft.eliminated
     pick = sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)]
     used = standard.rows.combine(pick)
     touched = used.dense_columns()
     touched[used.sparse.indices] = True
-    return bool((bounds == 1).all() and held[touched].all())
+    if (entries == 1).any():
+        coordinates = int((touched & standard.own() & (tally.square == 0)).sum())
+        if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
+            return False
+    return bool((bounds[entries == 2] == 1).all() and held[touched].all())
 
 
 def _squares(draft: Draft, columns: Index, source: Index, factor: Array) -> None:

@@ -56,6 +56,7 @@ from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.cones import MANY_CONES
+from cvxscreen.solvers.loop import bounds_as_terms
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -144,7 +145,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
     cones = 0 if len(numbers) else sum(kind == "soc" for kind, _ in dims)
-    _check_worth(draft, rows, kept, alone, cones)
+    terms, filled = rows.shape[0] + cones, int(rows.filled().sum())
     square = square_block(draft.quadratic, kept)
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
@@ -172,6 +173,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
         )
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
+    _check_worth(draft, problem, kept, (terms, filled), alone)
     level = constant - standard.constant - base
     parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
     if maxima is not None:
@@ -295,15 +297,19 @@ def _check_strongly_convex(
     return np.asarray(apart)
 
 
-def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool, cones: int) -> None:
+def _check_worth(
+    draft: Draft, problem: Problem, kept: Index, counts: tuple[int, int], alone: bool
+) -> None:
     """Refuse what cannot pay: terms that are about as few as the coordinates.
 
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
-    neighbours), as every one of them is bent somewhere. Helpers of CVXPY that are many times the
-    user's own coordinates are losses in a constraint, which are better read as a budget.
+    neighbours), as every one of them is bent somewhere. Nor is it so where columns can go, held at
+    0 by bounds. Helpers of CVXPY that are many times the user's own coordinates are losses in a
+    constraint, which are better read as a budget. `counts` are the terms, cones among them, and the
+    entries of their rows.
     """
-    coordinates = len(kept)
+    coordinates, (terms, filled) = len(kept), counts
     helpers = int(np.count_nonzero(~draft.standard.own()[kept]))
     if helpers > max(MOST_TRIED, HANDFUL * (coordinates - helpers)):
         raise NotScreenable(
@@ -311,10 +317,11 @@ def _check_worth(draft: Draft, rows: Stack, kept: Index, alone: bool, cones: int
             "no loss accounts for"
         )
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
-    terms = rows.shape[0] + cones
     if alone or draft.composite or terms >= fewest * coordinates:
         return
-    if draft.strongly_convex and rows.filled().sum() > HANDFUL * terms:
+    if draft.strongly_convex and filled > HANDFUL * terms:
+        return
+    if bounds_as_terms(problem) is not None:
         return
     raise NotScreenable(
         f"there are {coordinates} coordinates and {terms} terms: with about as many of the "
