@@ -65,9 +65,9 @@ FURTHER, LEAST_GAIN = (2.0, 0.1), 0.01
 """A corrector aims at so many times the step, and so much, further; a smaller gain is the last."""
 CENTRAL = 10.0
 """How far products may lie from their level, as a factor, before they are corrected."""
-ROUNDED = 4.0 * UNIT
+ROUNDED = 16.0 * UNIT
 """A gap that is but rounding, relative to the sizes of what it is the sum of: at vertices with 50
-coordinates 1 to 3 units are left."""
+coordinates 1 to 3 units are left, on faces of one-sided squares on a simplex 6."""
 IDLE = 15
 """Steps in a row that bring no better estimate of the gap, after which the method stops."""
 CLOSER = 0.98
