@@ -69,6 +69,7 @@ LIMITS = [
 """Each problem by each solver with one of the limits; with the other one ``--long``."""
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(("name", "solver", "steps"), LIMITS)
 def test_a_limit_of_iterations(name: str, solver: str, steps: int) -> None:
     make = {**LIMITED, **CONIC}[name]

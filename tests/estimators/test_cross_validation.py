@@ -33,6 +33,7 @@ from cvxscreen.solvers import dual_coordinate_descent, newton
 from cvxscreen.solvers.compiled_path import segments
 
 
+@pytest.mark.table
 @parametrize_with_checks([SparseSVR(), ScreenedRegressorCV(2, cv=2), SparseSVCCV(2, cv=2)])
 def test_scikit_learn_accepts(estimator, check) -> None:
     with warnings.catch_warnings():

@@ -42,6 +42,7 @@ CHECKED = [
 ]
 
 
+@pytest.mark.table
 @parametrize_with_checks(CHECKED)
 def test_scikit_learn_accepts(estimator, check) -> None:
     with warnings.catch_warnings():

@@ -18,6 +18,7 @@ import cvxscreen
 from cvxscreen.estimators import TripletMetricLearner
 
 
+@pytest.mark.table
 @parametrize_with_checks([TripletMetricLearner(), TripletMetricLearner(diagonal=True)])
 def test_scikit_learn_accepts(estimator, check) -> None:
     with warnings.catch_warnings():

@@ -14,6 +14,7 @@ from cvxscreen.datasets import sparse_text_like, toy2
 from cvxscreen.estimators import SparseSVC
 
 
+@pytest.mark.table
 @parametrize_with_checks(
     [SparseSVC(), SparseSVC(0.01, loss="squared_hinge"), SparseSVC(0.01, loss="hinge", l2=0.0)]
 )

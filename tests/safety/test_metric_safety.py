@@ -58,6 +58,7 @@ def check(problem: Problem, reference: Any, x: list, margins: list, name: str) -
     return decided
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("diagonal", [False, True])
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_sphere_and_rule_against_forty_digits(scale: str, diagonal: bool) -> None:
@@ -82,6 +83,7 @@ def test_every_sphere_and_rule_against_forty_digits(scale: str, diagonal: bool) 
     assert decided > 0 or scale == "mixed"
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("scale", SCALES)
 def test_what_the_solver_takes_away_is_right(scale: str, listed: bool) -> None:
