@@ -623,6 +623,8 @@ class _Walk:
                 if isinstance(here, cp.Variable):
                     self._variable(here, rows, data, weight)
                 continue
+            if isinstance(here.args[0], cp.Problem):  # of a partial optimisation: nothing is read
+                continue
             if isinstance(here, AffAtom) and not (rows and squared_rows(here) is not None):
                 parts, more = _some(here.args)
                 if more > 1.0:

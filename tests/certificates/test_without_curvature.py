@@ -269,7 +269,9 @@ def test_the_gap_bounds_what_is_lost_beside_terms_of_one_coordinate(
     assert np.isfinite(found[:3]).all()
 
 
-def test_terms_of_one_coordinate_without_room_leave_it_to_the_others() -> None:
+def test_terms_of_one_coordinate_without_room_leave_it_to_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """At an end of their range; by a factorisation, if there are slopes enough, or not at all."""
     problem, rows, x, theta = normed(3)
     d, f, r = problem.d, problem.losses, np.full(problem.d, 2.0**-30)
@@ -292,6 +294,9 @@ def test_terms_of_one_coordinate_without_room_leave_it_to_the_others() -> None:
     given = more, residual, np.ones(d, dtype=bool), np.zeros(d), pair, 0.0
     assert np.isinf(module.alone_cost(*given))
     assert np.isfinite(module.nearby_cost(*given, 0.0))
+    monkeypatch.setattr(module, "_ROOM", 0.0)  # chosen all the same, and found to have none
+    assert np.isfinite(taken_up(problem, x, theta, r))
+    assert np.isinf(taken_up(problem, x, theta, 2.0**33 * r))
 
 
 @pytest.mark.parametrize("units", [1.0, 2.0**-30, 2.0**30])

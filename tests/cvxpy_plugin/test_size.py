@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cvxpy.transforms.partial_optimize import partial_optimize
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
@@ -429,6 +430,18 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(size, "loops_loaded", lambda: True)
     for problem in small:
         assert not asked.why_plain(problem)
+
+
+def test_a_problem_within_an_expression_is_not_read() -> None:
+    """`partial_optimize` makes an expression whose argument is a problem."""
+    w, t = cp.Variable(3), cp.Variable(3)
+    norm = partial_optimize(cp.Problem(cp.Minimize(cp.sum(t)), [-t <= w, w <= t]), [t], [w])
+    losses = cp.sum(cp.pos(1 - np.random.default_rng(0).standard_normal((400, 3)) @ w))
+    for objective in (norm, norm + losses):
+        problem = cp.Problem(cp.Minimize(objective), [w >= 0.1])
+        assert size.measured(problem).words()
+        screened = problem.solve(method="screen", solver="CLARABEL")
+        assert screened == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
 
 
 def test_next_solves_that_cvxpy_does_at_once_do_not_count_towards_what_is_loaded(
