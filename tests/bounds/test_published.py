@@ -104,6 +104,7 @@ def wrong(problem: Problem, interval: Interval, margins: np.ndarray) -> int:
     return int(((codes >= 0) & clear & (codes != actual)).sum())
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])
 def test_printed_rules_are_wrong_with_an_approximate_reference(loss: str) -> None:
     """DVI, IT and SSNSV as printed make hundreds of wrong decisions, the safe ones none."""

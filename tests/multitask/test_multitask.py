@@ -130,6 +130,7 @@ def test_large_problem_is_certified() -> None:
         assert found.certificate.relative_gap <= 1e-6
 
 
+@pytest.mark.long
 def test_acceleration_needs_fewer_rounds_for_the_same_answer() -> None:
     problem = cvxscreen.raso(shared_tasks(8, 20, 100, 3), h=3, alpha=1.0, beta=0.01)
     fast, plain = (solve_multitask(problem, solver=s, tol=1e-7) for s in ("bcd", "plain"))

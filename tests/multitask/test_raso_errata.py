@@ -89,6 +89,7 @@ def test_the_shared_matrix_is_features_by_features() -> None:
     assert found.M.shape == (7, 7)
 
 
+@pytest.mark.long
 def test_the_printed_apg_leaves_the_domain() -> None:
     """For small eta its search point passes ``eta I + M > 0``; the other form stays inside."""
     problem = cvxscreen.raso(shared_tasks(4, 8, 40, 2), h=2, alpha=1.0, beta=0.003)

@@ -241,6 +241,7 @@ def test_no_parameter_is_no_proof_of_infeasibility() -> None:
     np.testing.assert_allclose(prox.box_norm_weights(s, eta, h), [1, 1, 0.5, 0.5], atol=1e-15)
 
 
+@pytest.mark.long
 def test_a_small_change_is_no_small_gap() -> None:
     """Algorithm 2 ends on a change below 1e-6; for small eta far more is left to gain."""
     problem = cvxscreen.raso(shared_tasks(3, 6, 15, 1), h=3, alpha=1.0, beta=0.02)

@@ -111,6 +111,7 @@ def test_long_campaign_of_decisions() -> None:
     assert wrong == 0
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("accelerate", [True, False])
 def test_screened_iterates_are_the_same(accelerate: bool) -> None:
     problem = problem_of("hinge", 1, n=120, eta=0.02)

@@ -100,6 +100,7 @@ def test_heat_puts_every_share_in_its_place(tmp_path) -> None:
     assert save(figure, tmp_path / "a.png").is_file()
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("share", [0.0, 1.0, np.nan])
 def test_heat_without_contrast_can_be_drawn(share: float, tmp_path) -> None:
     figure = heat([1.0, 2.0], [1.0, 2.0], np.full((2, 2), share))

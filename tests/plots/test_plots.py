@@ -112,6 +112,7 @@ def test_zero_gaps_are_drawn_and_said_and_infinite_ones_left_out() -> None:
     assert labels(panel) == ["relative gap (0 drawn at 1e-17)"]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_any_number_of_points_and_pieces_can_be_drawn(size: int, tmp_path: Path) -> None:
     values = np.geomspace(1e-3, 1e3, size) if size > 1 else [1.0]

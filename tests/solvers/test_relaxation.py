@@ -54,6 +54,7 @@ def quantile_by_highs(X: Any, y: np.ndarray, tau: float) -> float:
     return float(found.fun)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("tau", [0.1, 0.5, 0.95])
 def test_quantile_regression_agrees_with_a_linear_program(tau: float) -> None:
     X, y = heavy(5000, 8)
@@ -428,6 +429,7 @@ def test_relaxations_go_to_any_solver_of_cvxpy() -> None:
         assert float(whole.value) == pytest.approx(best.value, rel=1e-6)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e-3])
 @pytest.mark.parametrize("intercept", [False, True])
 def test_an_optimum_of_zeros_is_certified(scale: float, intercept: bool) -> None:

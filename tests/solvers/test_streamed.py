@@ -189,6 +189,7 @@ def _astray(problem: Any, solve: Any, start: Any, budget: int, *, by: float) -> 
     return replace(found.seen_from(away, problem), width=1e-6)
 
 
+@pytest.mark.table
 @pytest.mark.usefixtures("tight")
 @pytest.mark.parametrize("loss", ["absolute", "huber"])
 @pytest.mark.parametrize("intercept", [False, True])
