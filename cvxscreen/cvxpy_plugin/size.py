@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 
@@ -826,7 +827,9 @@ def _sign(variable: Any) -> bool:
     """Whether an attribute of `variable` bounds all of its entries, and some by 0."""
     own = variable.attributes
     if own["bounds"] is not None:
-        return any((np.asarray(getattr(end, "value", end)) == 0.0).any() for end in own["bounds"])
+        ends = [getattr(end, "value", end) for end in own["bounds"]]
+        known = [end.data if sp.issparse(end) else np.asarray(end) for end in ends]
+        return any((end == 0.0).any() for end in known)
     return any(own[name] for name in ("nonneg", "nonpos", "pos", "neg"))
 
 

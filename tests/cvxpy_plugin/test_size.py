@@ -432,6 +432,21 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
         assert not asked.why_plain(problem)
 
 
+@pytest.mark.filterwarnings("ignore:Reading from a sparse CVXPY expression")  # CVXPY does
+def test_bounds_of_variables_may_be_sparse_or_unknown() -> None:
+    """As attributes: numbers, sparse arrays at the entries of a sparse variable, parameters."""
+    pattern = ([0, 0, 1, 2, 2, 2], [0, 2, 2, 0, 1, 2])
+    top = sp.coo_array(([1.0, 2.0, 3.0, 4.0, 5.0, 6.0], pattern), shape=(3, 3))
+    sparse = cp.Variable((3, 3), sparsity=pattern, bounds=[-1, top])
+    for w in (sparse, cp.Variable((3, 3), bounds=[0, 5]), cp.Variable(3, bounds=[-np.ones(3), 1])):
+        problem = cp.Problem(cp.Minimize(-cp.sum(w)))
+        screened = problem.solve(method="screen", solver="CLARABEL")
+        assert screened == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
+    low = cp.Parameter(3)
+    unknown = cp.Problem(cp.Minimize(cp.sum_squares(cp.Variable(3, bounds=[low, None]) - 1)))
+    assert size.measured(unknown).words()
+
+
 def test_a_problem_within_an_expression_is_not_read() -> None:
     """`partial_optimize` makes an expression whose argument is a problem."""
     w, t = cp.Variable(3), cp.Variable(3)
