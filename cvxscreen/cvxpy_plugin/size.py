@@ -438,10 +438,14 @@ _MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
 
 
 def measured(problem: Any) -> Size:
-    """The size of a ``cvxpy.Problem``, read once."""
+    """The size of a ``cvxpy.Problem``, read once; where that fails it is for CVXPY to solve."""
     known = _MEASURED.get(problem)
     if known is None:
-        known = _MEASURED[problem] = measure(problem)
+        try:
+            known = measure(problem)
+        except Exception as error:  # whatever a tree holds, no answer is lost to it
+            known = Size(reason=f"its size cannot be read ({type(error).__name__}: {error})")
+        _MEASURED[problem] = known
     return known
 
 

@@ -440,11 +440,23 @@ def test_bounds_of_variables_may_be_sparse_or_unknown() -> None:
     sparse = cp.Variable((3, 3), sparsity=pattern, bounds=[-1, top])
     for w in (sparse, cp.Variable((3, 3), bounds=[0, 5]), cp.Variable(3, bounds=[-np.ones(3), 1])):
         problem = cp.Problem(cp.Minimize(-cp.sum(w)))
+        assert not size.measured(problem).reason.startswith("its size")
         screened = problem.solve(method="screen", solver="CLARABEL")
         assert screened == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
     low = cp.Parameter(3)
     unknown = cp.Problem(cp.Minimize(cp.sum_squares(cp.Variable(3, bounds=[low, None]) - 1)))
-    assert size.measured(unknown).words()
+    assert not size.measured(unknown).reason.startswith("its size")
+
+
+def test_a_size_that_cannot_be_read_costs_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(problem: Any) -> Any:
+        raise AttributeError("a defect")
+
+    monkeypatch.setattr(size, "measure", broken)
+    problem = fit(300, 3)
+    screened = problem.solve(method="screen", solver="CLARABEL")
+    assert screened == pytest.approx(fit(300, 3).solve(solver="CLARABEL"), rel=1e-8)
+    assert "AttributeError: a defect" in request.Report.of(problem).reason
 
 
 def test_a_problem_within_an_expression_is_not_read() -> None:
@@ -454,7 +466,7 @@ def test_a_problem_within_an_expression_is_not_read() -> None:
     losses = cp.sum(cp.pos(1 - np.random.default_rng(0).standard_normal((400, 3)) @ w))
     for objective in (norm, norm + losses):
         problem = cp.Problem(cp.Minimize(objective), [w >= 0.1])
-        assert size.measured(problem).words()
+        assert not size.measured(problem).reason.startswith("its size")
         screened = problem.solve(method="screen", solver="CLARABEL")
         assert screened == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
 
