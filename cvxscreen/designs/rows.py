@@ -51,6 +51,8 @@ where products of entries are added one by one in compiled code: 5,000 x 40 to 3
 0.03 to 0.25 of the time of the better of the two at 1 and 3 % filled, 0.1 to 0.45 at 10 %, 0.3 to
 0.9 at 20 %."""
 
+PAIR = 2
+"""Entries of a row that is no part of the data: of a difference, of a bound, of a move."""
 ALONE = 10
 """Rows for each column up to which rows of one entry are looked for before squares are added up:
 beside an L1 norm or bounds they are a tenth of them at least."""
@@ -446,17 +448,21 @@ class Rows:
                 np.multiply(part, scale[:, None], out=into)
         return out
 
-    def rows_of_few(self, most: int) -> Index:
-        """Which rows have at most `most` entries that are not 0."""
+    @cached_property
+    def light(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The rows with at most `PAIR` entries that are not 0, and how many these have; kept."""
         matrix = self.matrix
         if self.sparse:
-            index = np.flatnonzero(np.diff(matrix.indptr) <= most)
+            index = np.flatnonzero(np.diff(matrix.indptr) <= PAIR)
             counts = np.diff(matrix.indptr)[index]
         else:  # such a row has a zero among the first columns, if there are more, few others have
-            first = matrix[:, :most + 1]
-            index = np.flatnonzero((first == 0).any(axis=1) | (first.shape[1] <= most))
+            first = matrix[:, :PAIR + 1].T
+            zero = np.equal(first, 0, order="C").any(axis=0)  # along the rows: a third of the time
+            index = np.flatnonzero(zero | (len(first) <= PAIR))
             counts = np.count_nonzero(matrix[index], axis=1)
-        return index[counts + np.count_nonzero(self.extra[index], axis=1) <= most]
+        counts = counts + np.count_nonzero(self.extra[index], axis=1)
+        few = counts <= PAIR
+        return index[few], counts[few]
 
     def rows_csr(self, index: Index) -> sp.csr_matrix:
         """The rows at `index` as CSR float64, extra columns included."""
@@ -469,7 +475,8 @@ class Rows:
     @cached_property
     def single(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
         """The rows of a single entry other than 0, the columns of these, and their values."""
-        rows = self.rows_of_few(1)
+        rows, counts = self.light
+        rows = rows[counts <= 1]
         rows = rows[~self.extra[rows].any(axis=1)]
         part = sp.coo_array(self.matrix[rows])
         rows, values = rows[part.row], part.data.astype(np.float64)

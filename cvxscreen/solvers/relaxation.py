@@ -74,8 +74,6 @@ Mask = NDArray[np.bool_]
 FEWEST, NESTED = 4_000, 10
 """Problems with fewer terms (or fewer than forty a coordinate) are handed over whole; a sample is
 one part in `NESTED`, and is begun with a sample itself."""
-PAIR = 2
-"""Coordinates of a term that is no part of the data: of a difference, of a bound, of a move."""
 AROUND = 0.03
 """Share of the terms that is kept around a start that is not a sample's optimum."""
 KEEP = 2.0
@@ -706,7 +704,7 @@ def of_few_coordinates(problem: Problem) -> Mask:
     own = 0 if problem.layout is None else problem.layout.penalty_terms
     found = np.arange(problem.n) >= problem.n - own
     if isinstance(problem.design, Rows):
-        found[problem.design.rows_of_few(PAIR)] = True
+        found[problem.design.light[0]] = True
     return found if found.sum() <= problem.n // NESTED else np.zeros(problem.n, dtype=bool)
 
 
