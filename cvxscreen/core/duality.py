@@ -200,18 +200,34 @@ def balance(
     return _correct_residual(problem, found, target, mobility)
 
 
-def _movable(problem: Problem, theta: Array, most: int) -> tuple[NDArray[np.intp], Array]:
-    """Terms with the most room in their boxes, and that room for all terms.
+def _movable(
+    problem: Problem, theta: Array, spread: bool = False
+) -> tuple[NDArray[np.intp], Array]:
+    """Terms with the most room in their boxes, four for every free coordinate, and all terms' room.
 
     An infinite box counts as large as the slope is, so that ordinary terms are not passed over.
+    `spread` takes the four of each coordinate by itself: where every class or level has unpenalised
+    coordinates of its own, those with the most room of all may belong to a single one.
     """
-    losses = problem.losses
+    losses, free = problem.losses, int(problem.quadratic.free.sum())
     room = np.minimum(theta - losses.lo, losses.hi - theta)
     weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
     inside = np.flatnonzero(weight > 0)
+    most = 4 * free
     if len(inside) > most:
-        inside = inside[np.argpartition(-weight[inside], most)[:most]]
+        if spread:
+            inside = inside[:: 1 + len(inside) * free // COPIED]
+            inside = inside[_largest(_free_rows(problem, inside) * weight[inside, None])]
+        else:
+            inside = inside[np.argpartition(-weight[inside], most)[:most]]
     return inside[np.argsort(-weight[inside])], room
+
+
+def _largest(rows: Array) -> NDArray[np.intp]:
+    """The rows that hold the four largest entries of a column, for some column."""
+    sizes = np.abs(rows)
+    first = np.argpartition(-sizes, min(4, len(sizes) - 1), axis=0)[:4]
+    return np.unique(first[np.take_along_axis(sizes, first, axis=0) > 0])
 
 
 def _free_rows(problem: Problem, index: NDArray[np.intp]) -> Array:
@@ -228,8 +244,7 @@ def _repaired(problem: Problem, theta: Array, target: Array) -> tuple[Array, boo
     down to rounding; it is never made larger.
     """
     free = problem.quadratic.free
-    most = 4 * int(free.sum())
-    best, _ = _movable(problem, theta, most)
+    best, _ = _movable(problem, theta)
     residual = problem.design.adjoint(theta)[free] + target
     size = problem.column_sizes[free] * float(np.linalg.norm(theta)) + np.abs(target)
     rounding = (4.0 + np.log2(problem.n)) * UNIT * size
@@ -271,7 +286,7 @@ def balance_with_multipliers(
     if side is None or not free.any():
         return theta, mu
     losses = problem.losses
-    terms, _ = _movable(problem, theta, 4 * int(free.sum()))
+    terms, _ = _movable(problem, theta)
     pressing = np.concatenate([
         np.arange(rows.start, rows.stop)[slice(None) if kind == "zero" else mu[rows] != 0]
         for kind, _, rows in side.blocks() if kind in ("zero", "nonneg", "soc")
@@ -297,9 +312,9 @@ def balance_with_multipliers(
 def _correct_residual(problem: Problem, theta: Array, target: Array, mobility: Array) -> Array:
     """Remove the last residual of `balance` on a few coordinates well inside the box."""
     losses, columns = problem.losses, problem.free_columns
-    room = np.minimum(theta - losses.lo, losses.hi - theta) * np.abs(columns).max(axis=1) * mobility
-    best = np.argsort(-room)[: 4 * columns.shape[1]]
-    best = best[room[best] > 0]
+    room = np.minimum(theta - losses.lo, losses.hi - theta) * mobility
+    with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that moves nothing
+        best = _largest(np.where(columns == 0.0, 0.0, columns * room[:, None]))
     if not len(best):
         return theta
     for _ in range(3):
@@ -345,10 +360,13 @@ def imbalance_cost(
         return 0.0
     if free == 1:
         return _one_column(problem, theta, residual, residual_error, target, reach)
-    order, room = _movable(problem, theta, 4 * free)
-    rows = _free_rows(problem, order)
-    values = np.linalg.svd(rows.T, compute_uv=False) if len(order) else np.zeros(0)
-    if len(values) < free or values[-1] <= 1e-8 * values[0]:
+    for spread in (False, True):
+        order, room = _movable(problem, theta, spread)
+        rows = _free_rows(problem, order)
+        values = np.linalg.svd(rows.T, compute_uv=False) if len(order) else np.zeros(0)
+        if len(values) == free and values[-1] > 1e-8 * values[0]:
+            break
+    else:
         return _if_exact(problem, theta, target)
     most = float(np.linalg.norm(np.abs(residual) + residual_error))
     bound = most / float(values[-1]) * (1.0 + 1e-6)

@@ -149,6 +149,33 @@ def test_what_is_left_over_is_charged_by_the_cheapest_term_with_room() -> None:
     assert cost == pytest.approx(0.25 * 3.0, rel=1e-5)
 
 
+def test_coordinates_of_which_others_terms_have_more_room() -> None:
+    """Four classes of 50 terms, each with an intercept of its own: what is left over costs little.
+
+    The sixteen terms with the most room of all belong to the first class.
+    """
+    classes, n = 4, 50
+    columns = np.kron(np.eye(classes), np.ones((n, 1)))
+    problem = Problem(
+        Rows(np.zeros((classes * n, 1)), np.ones(classes * n), columns),
+        Losses(np.ones(classes * n), 0.0, 0.0, -1.0, 0.0),
+        Quadratic(np.r_[1.0, np.zeros(classes)]), np.zeros(1 + classes),
+    )
+    theta = -np.repeat([0.5, 0.1, 0.2, 0.3], n)
+    target, off = -columns.T @ theta, np.array([1e-9, 0.0, -1e-9, 0.0])
+    cost = module.imbalance_cost(
+        problem, theta, off, np.full(classes, 1e-12), target, np.full(classes * n, 2.0)
+    )
+    # A class alone takes its rest up by at least |off| / n in each term.
+    assert 2.0 * np.abs(off).sum() <= cost <= 1e-6
+    moved = module.balance(problem, theta + np.repeat(off, n), target)
+    assert np.abs(columns.T @ moved + target).max() <= 1e-14
+    top = np.full(classes * n, 0.0)
+    assert module.imbalance_cost(
+        problem, top, off, np.full(classes, 1e-12), target, np.ones(classes * n)
+    ) == np.inf
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_multipliers_take_up_what_slopes_alone_cannot(seed: int) -> None:
     """One slope inside its box and two coordinates out of balance: the equality's moves, too."""
