@@ -321,5 +321,5 @@ def _about_the_centre(solution: Solution, mode: str) -> Solution:
     centred = Centred.of(solution.problem)
     if centred is None or not centred.exact:
         return solution
-    found = solve(centred.near, tol=min(solution.certificate.tolerance, EXACT), mode=mode)
+    found = solve(centred.equivalent, tol=min(solution.certificate.tolerance, EXACT), mode=mode)
     return found if found.certificate.ok else solution

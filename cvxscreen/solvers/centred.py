@@ -37,16 +37,12 @@ SAMPLE = 64
 WITHIN = 0.51
 """Of the centre, and its inverse: between them an entry is within a factor 2 of it."""
 
-HALF = 0.5
-"""Share of the tolerance that is aimed at: what the way back rounds has the rest."""
-
-
 class Centred(NamedTuple):
-    """A problem and what it is about the centre of its features.
+    """A problem about the centre of its features: a `cvxscreen.solvers.loop.Reformulation`.
 
     Attributes
     ----------
-    problem, near : Problem
+    problem, equivalent : Problem
     free : int
         The coordinate that takes up the shift.
     mean : array, shape (d,)
@@ -54,7 +50,7 @@ class Centred(NamedTuple):
     """
 
     problem: Problem
-    near: Problem
+    equivalent: Problem
     free: int
     mean: Array
 
@@ -90,15 +86,15 @@ class Centred(NamedTuple):
         matrix = design.matrix - np.multiply.outer(column.astype(np.float64), centre)
         mean = np.zeros(problem.d)
         mean[:p] = centre
-        near = replace(
+        equivalent = replace(
             problem, design=Rows(matrix, design.scale, design.extra, known=True),
             linear=problem.linear - problem.linear[free] * mean,
         )
-        return cls(problem, near, free, mean)
+        return cls(problem, equivalent, free, mean)
 
     @property
     def exact(self) -> bool:
-        """Whether no entry has been rounded, so that the margins of `near` are those of `problem`.
+        """Whether no entry has been rounded, so that both problems have the same margins.
 
         Sterbenz (1974): a difference of numbers within a factor 2 of each other is exact.
         """
@@ -110,16 +106,14 @@ class Centred(NamedTuple):
         share = design.matrix[:, far] / self.mean[far]
         return bool(((share > WITHIN) & (share < 1.0 / WITHIN)).all())
 
-    def there(self, start: Start | None) -> Start | None:
-        """A start as one for `near`."""
-        if start is None:
-            return None
+    def apply(self, start: Start) -> Start:
+        """A start as one of `equivalent`."""
         x = start.x.copy()
         x[self.free] += self.mean @ x
         return Start(x, start.theta, multipliers=start.multipliers)
 
-    def back(self, found: Solution, tol: float) -> Solution:
-        """A solution of `near` as one of `problem`, certified there to `tol`."""
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`."""
         x = found.x.copy()
         x[self.free] -= self.mean @ x
         return found.carried_to(self.problem, x, found.theta, found.multipliers, tol)

@@ -135,18 +135,17 @@ class UnitTerms:
         return theta
 
 
-@dataclass(frozen=True, eq=False)
-class BoundsAsTerms:
-    """A problem whose side constraints are bounds, and the same one with a term for each of them.
+class BoundsAsTerms(NamedTuple):
+    """A problem with a term for each bound: a `cvxscreen.solvers.loop.Reformulation`.
 
     Attributes
     ----------
-    problem, near : Problem
-        The terms of `near` are those of `problem`, and then one for each bound.
+    problem, equivalent : Problem
+        The terms of `equivalent` are those of `problem`, and then one for each bound.
     """
 
     problem: Problem
-    near: Problem
+    equivalent: Problem
 
     @classmethod
     def of(cls, problem: Problem) -> BoundsAsTerms | None:
@@ -162,16 +161,14 @@ class BoundsAsTerms:
         design, losses = with_terms(design, problem.losses, side.matrix, hard)
         return cls(problem, replace(problem, design=design, losses=losses, side=None, layout=None))
 
-    def there(self, start: Start | None) -> Start | None:
-        """A start as one for `near`."""
-        if start is None:
-            return None
-        rest = self.near.n - self.problem.n
+    def apply(self, start: Start) -> Start:
+        """A start as one of `equivalent`."""
+        rest = self.equivalent.n - self.problem.n
         multipliers = np.zeros(rest) if start.multipliers is None else start.multipliers
         return Start(start.x, np.concatenate([start.theta, -multipliers]))
 
-    def back(self, found: Solution, tol: float) -> Solution:
-        """A solution of `near` as one of `problem`, certified there to `tol`."""
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`."""
         n = self.problem.n
         return found.carried_to(self.problem, found.x, found.theta[:n], -found.theta[n:], tol)
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -40,7 +40,7 @@ from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
-from cvxscreen.solvers.centred import HALF, Centred
+from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.interface import (
     Start,
     SubproblemResult,
@@ -50,9 +50,6 @@ from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import ProblemInMemory, one_round, run
 from cvxscreen.solvers.solution import Round, Solution
-
-if TYPE_CHECKING:
-    from cvxscreen.solvers.columns import BoundsAsTerms
 
 __all__ = [
     "SubproblemSolver", "SubproblemResult", "MODES", "Start", "one_round", "run", "solve_screened",
@@ -65,6 +62,26 @@ WITHOUT_SOLUTION = ("infeasible", "unbounded")
 MANY_COLUMNS, OF_TERMS = 300, 4
 """Coordinates from which on columns are left out, and terms at most for each, theirs included: an
 absolute loss with an L1 norm, 200 x 1,000, takes 1 to 7 s with all columns and 0.5 to 1.3 so."""
+
+HALF = 0.5
+"""Share of the tolerance that another form is solved to: what the way back rounds has the rest."""
+
+
+class Reformulation(Protocol):
+    """A problem in another form that is easier to solve, and the way there and back."""
+
+    @property
+    def equivalent(self) -> Problem:
+        """The other form."""
+        ...
+
+    def apply(self, start: Start) -> Start:
+        """A start of the problem as one of `equivalent`."""
+        ...
+
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of the problem, certified there to `tol`."""
+        ...
 
 
 def solve_screened(
@@ -118,20 +135,13 @@ def solve_screened(
             run(chunks)
         return chunks.solution(began)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
-    centred = Centred.of(problem) if mode == "certified" else None
-    if centred is not None:
+    other = reformulated(problem) if mode == "certified" else None
+    if other is not None:
         found = solve_screened(
-            centred.near, inner, mode=mode, tol=HALF * tol, start=centred.there(start),
+            other.equivalent, inner, mode=mode, tol=HALF * tol, start=start and other.apply(start),
             bounds=bounds, on_round=on_round,
         )
-        return centred.back(found, tol)
-    bounded = bounds_as_terms(problem) if mode == "certified" else None
-    if bounded is not None:
-        found = solve_screened(
-            bounded.near, inner, mode=mode, tol=HALF * tol, start=bounded.there(start),
-            bounds=bounds, on_round=on_round,
-        )
-        return bounded.back(found, tol)
+        return other.invert(found, tol)
     kind = screened_as(problem, mode)
     piloted = kind.piloted and not problem.without_curvature
     if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
@@ -182,12 +192,17 @@ def held_at_zero(problem: Problem) -> bool:
     return loaded("cvxscreen.solvers.columns:UnitTerms").of(problem) is not None
 
 
-def bounds_as_terms(problem: Problem) -> BoundsAsTerms | None:
+def reformulated(problem: Problem) -> Reformulation | None:
+    """`problem` about the centre of its features, or with terms for its bounds, where that pays."""
+    return Centred.of(problem) or bounds_as_terms(problem)
+
+
+def bounds_as_terms(problem: Problem) -> Reformulation | None:
     """`problem` with terms for its bounds, where columns can go then; else None."""
     if problem.side is None or problem.d < MANY_COLUMNS or problem.design.streamed:
         return None
-    found = loaded("cvxscreen.solvers.columns:BoundsAsTerms").of(problem)
-    return found if found is not None and held_at_zero(found.near) else None
+    found: Reformulation | None = loaded("cvxscreen.solvers.columns:BoundsAsTerms").of(problem)
+    return found if found is not None and held_at_zero(found.equivalent) else None
 
 
 def _few_blas_threads(problem: Problem) -> AbstractContextManager[None]:

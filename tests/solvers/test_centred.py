@@ -65,12 +65,10 @@ def test_the_way_there_and_back() -> None:
     assert centred is not None
     assert (centred.mean[:2] == 0.0).all()  # near enough as they are
     assert centred.mean[2:5] == pytest.approx(FAR_OFF[2:], abs=4.0)
-    assert Centred.of(centred.near) is None
+    assert Centred.of(centred.equivalent) is None
     x = np.arange(6.0)
-    moved = centred.there(Start(x, np.zeros(problem.n)))
-    assert moved is not None
-    assert centred.near.primal(moved.x) == pytest.approx(problem.primal(x), rel=1e-9)
-    assert centred.there(None) is None
+    moved = centred.apply(Start(x, np.zeros(problem.n)))
+    assert centred.equivalent.primal(moved.x) == pytest.approx(problem.primal(x), rel=1e-9)
     first = solve_screened(problem, tol=1e-9)
     again = solve_screened(problem, tol=1e-9, start=Start(first.x, first.theta))
     assert first.status == again.status == "optimal"
@@ -116,7 +114,7 @@ def test_entries_that_are_rounded_on_the_way_are_not_taken_for_exact() -> None:
     centred = Centred.of(model("absolute", far, y))
     assert centred is not None
     assert centred.exact
-    np.testing.assert_array_equal(centred.near.design.matrix + centred.mean[:5], far)
+    np.testing.assert_array_equal(centred.equivalent.design.matrix + centred.mean[:5], far)
     alone = far.copy()
     alone[2, 4] = 1.0 / 3.0  # none of the rows that tell the centre
     assert not Centred.of(model("absolute", alone, y)).exact
@@ -157,14 +155,14 @@ def test_nothing_that_holds_of_the_centre_is_said_of_the_data() -> None:
     problem = model("absolute", X + FAR_OFF, y, C=0.5)
     centred = Centred.of(problem)
     assert centred is not None
-    found = solve_screened(centred.near, mode="safe", tol=1e-9)
+    found = solve_screened(centred.equivalent, mode="safe", tol=1e-9)
     assert found.status == "optimal"
     found = replace(found, earlier=found.screening)  # whether or not rounds have proven some of it
     assert (found.earlier.codes >= 0).any()
-    back = centred.back(found, 1e-6)
+    back = centred.invert(found, 1e-6)
     assert back.status == "optimal"
     assert back.earlier.problem is problem
     assert not (back.earlier.codes >= 0).any()
-    away = centred.back(replace(found, x=1.001 * found.x), 1e-6)
+    away = centred.invert(replace(found, x=1.001 * found.x), 1e-6)
     assert away.status == "inaccurate"
     assert not away.certificate.ok

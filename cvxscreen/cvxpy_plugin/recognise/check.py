@@ -27,8 +27,8 @@ from cvxscreen.cvxpy_plugin.recognise.sample import (
     SlackEntries,
     entries_at,
     objective_at,
+    sampled,
     slack_entries,
-    with_terms,
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, written
 from cvxscreen.errors import NotScreenable
@@ -72,7 +72,7 @@ def check_points(recognition: Recognition, some: Problem | None = None) -> Itera
     if not many:
         yield np.zeros(problem.d)
     if some is None:
-        some = problem if problem.n <= MANY else with_terms(
+        some = problem if problem.n <= MANY else sampled(
             problem, np.arange(0, problem.n, problem.n // FEW)
         )
     rng = np.random.default_rng(SEED)

@@ -89,10 +89,10 @@ class Sample:
 
     def problem(self, whole: Problem) -> Problem:
         """The recognised problem with these terms alone."""
-        return with_terms(whole, self.index, whole.constant - self.constant)
+        return sampled(whole, self.index, whole.constant - self.constant)
 
 
-def with_terms(problem: Problem, terms: Index, constant: float = 0.0) -> Problem:
+def sampled(problem: Problem, terms: Index, constant: float = 0.0) -> Problem:
     """`problem` with some of its terms alone, and another constant."""
     try:
         rows = problem.design.take_rows(terms)
