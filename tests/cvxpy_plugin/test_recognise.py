@@ -20,6 +20,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
+from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
 
 TIGHT = {"tol_gap_abs": 1e-9, "tol_gap_rel": 1e-9, "tol_feas": 1e-9}
@@ -64,6 +65,20 @@ def test_all_multipliers_are_restored(entry: Spelling) -> None:
         elif cone.kind == "soc":
             assert np.linalg.norm(row[1:]) <= row[0] + 1e-7
             assert np.linalg.norm(dual[1:]) <= dual[0] + 1e-7 * scale
+
+
+def test_bounds_of_a_dead_zone_take_up_what_its_equality_pulls() -> None:
+    """``|r + e|`` with ``e = 2 v`` and v bounded: the multiplier of the equality comes first."""
+    data = Data()
+    pair, copy = data.xi == 2 * data.zeta, cp.Variable(data.n) == data.zeta
+    above, below = data.zeta >= -0.1, data.zeta <= 0.25
+    objective = data.ridge + cp.norm1(data.residual + data.xi)
+    problem = cp.Problem(cp.Minimize(objective), [pair, copy, above, below])
+    problem.solve(method="screen", always=True)
+    assert Report.of(problem).recognised
+    pulled = 2.0 * pair.dual_value
+    assert np.abs(pulled).max() == pytest.approx(2.0)
+    assert below.dual_value - above.dual_value == pytest.approx(pulled, abs=1e-9)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -10,35 +10,22 @@ left to them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import singledispatch
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.losses import Losses, LossTerms
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.recognise.draft import Elimination
-from cvxscreen.cvxpy_plugin.recognise.elimination import (
-    MinimisedOut,
-    SplitVariable,
-    SquaredNorm,
-    SquaredResiduals,
-)
-from cvxscreen.cvxpy_plugin.recognise.epigraph import (
-    OneAboveAtMost,
-    PiecewiseLinear,
-    PiecewiseQuadratic,
-)
-from cvxscreen.cvxpy_plugin.recognise.max_affine import MaxAffine
 from cvxscreen.cvxpy_plugin.recognise.recognition import SAME, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
+from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms, Step
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
 
 def with_costs(
     recognition: Recognition, standard: Standard, change: Factors | None
@@ -66,16 +53,13 @@ def with_costs(
         slope = standard.linear[recognition.core]
     linear = slope + (rho or 1.0) * parts.loss_slope
     constant = standard.constant + sigma * parts.base + (rho or 1.0) * parts.level
-    steps = tuple(rescaled_step(step, change.ratio) for step in recognition.steps)
+    steps = tuple(step.times(change.ratio) for step in recognition.steps)
     l1_terms, terms = recognition.l1_terms, change.terms
     if l1_terms is not None and terms is not None:
         l1_terms, terms = l1_terms.scaled(terms), terms[l1_terms.rest]
         problem = replace(problem, penalty=l1_terms.penalty(problem.d))
     changed = _problem(problem, terms, rho, sigma, linear, constant)
-    maxima = recognition.maxima
-    if maxima is not None:
-        costs = [step.cost for step in steps if isinstance(step, MaxAffine)]
-        maxima = replace(maxima, cost=np.concatenate(costs))
+    maxima = recognition.maxima and recognition.maxima.paid_by(steps)
     return recognition._replace(
         problem=changed, standard=standard, steps=steps, l1_terms=l1_terms, maxima=maxima
     )
@@ -88,8 +72,7 @@ def _problem(
     """The problem with its terms times `terms` and its squares times `sigma`."""
     C = problem.C
     if rho is None:
-        known = np.ones(problem.n) if terms is None else terms
-        losses: LossTerms = scaled_losses(problem.losses, known)
+        losses: LossTerms = problem.losses if terms is None else problem.losses.weighted(terms)
     else:
         losses, C = problem.losses.scaled(rho) if rho != 1.0 else problem.losses, rho * C
     quadratic = problem.quadratic
@@ -104,8 +87,7 @@ def _problem(
     return changed
 
 
-@dataclass(frozen=True)
-class Factors:
+class Factors(NamedTuple):
     """How costs changed.
 
     Attributes
@@ -128,11 +110,8 @@ class Factors:
 
     def each(self, put: Callable[[Any], Any]) -> Factors:
         """The same with ``put(factors)`` in place of all factors there are."""
-        def known(part: Any) -> Any:
-            return None if part is None else put(part)
-
-        parts = (self.ratio, self.terms, self.losses, self.squares, self.slopes)
-        return Factors(*map(known, parts))
+        known: Any = (None if part is None else put(part) for part in self)
+        return Factors(*known)
 
 
 def factors(recognition: Recognition, standard: Standard) -> Factors | None:
@@ -149,12 +128,12 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     row = np.repeat(np.arange(old.size), np.diff(first.indptr))
     own = np.full(old.size, np.nan)
     own[row[row == first.indices]] = square[row == first.indices]
-    sources = _sources(recognition)
+    sources = [pair for step in recognition.steps for pair in step.paid()]
     paying = np.zeros(old.size, dtype=bool)
     for columns, _ in sources:
         paying[columns] = True
     ratio = np.where(np.isfinite(slope), slope, own)
-    eliminations = [step for step in recognition.steps if isinstance(step, Elimination)]
+    eliminations = [step for step in recognition.steps if step.substituted]
     helpers = paying.copy()
     for step in eliminations:
         helpers[step.columns] = True
@@ -197,7 +176,8 @@ def _ratios(before: Array, after: Array) -> Array | None:
         return None
     ratio = np.full(len(before), np.nan)
     np.divide(after, before, out=ratio, where=before != 0)
-    return None if (ratio < 0).any() else ratio
+    known = ratio[before != 0]
+    return ratio if ((known > 0) & np.isfinite(known)).all() else None
 
 
 def _common(ratio: Array) -> float | None:
@@ -209,7 +189,7 @@ def _common(ratio: Array) -> float | None:
     return first if np.isfinite(first) and first > 0 and close.all() else None
 
 
-def _passed_on(step: Elimination, ratio: Array) -> bool:
+def _passed_on(step: Step, ratio: Array) -> bool:
     """Hand the factors of defined columns to those that define them; False if two disagree."""
     known = np.flatnonzero(np.isfinite(ratio[step.columns]))
     needs = sp.coo_array(step.needs[known])
@@ -255,93 +235,4 @@ def _by_term(
     found[np.isnan(found)] = 1.0
     one = found[pairing.first]
     other = np.where(pairing.second >= 0, found[pairing.second], one)
-    return None if (np.abs(other - one) > SAME * one).any() else one
-
-
-def _sources(recognition: Recognition) -> list[tuple[Index, Index]]:
-    """Which columns pay for which of the terms found: pairs of (columns, terms), -1 for none."""
-    return [pair for step in recognition.steps for pair in _paid_terms(step)]
-
-
-@singledispatch
-def _paid_terms(step: Any) -> list[tuple[Index, Index]]:
-    """The same for one step; a step without terms of its own gives none."""
-    return []
-
-
-@_paid_terms.register(MinimisedOut)
-@_paid_terms.register(SquaredResiduals)
-def _(step: MinimisedOut | SquaredResiduals) -> list[tuple[Index, Index]]:
-    return [(step.columns, step.terms)]
-
-
-@_paid_terms.register
-def _(step: MaxAffine) -> list[tuple[Index, Index]]:
-    return [(step.columns, np.full(len(step.columns), -1, dtype=np.intp))]
-
-
-@_paid_terms.register
-def _(step: SquaredNorm) -> list[tuple[Index, Index]]:
-    if step.terms is None:
-        return []
-    return [(np.repeat(step.columns, len(step.terms)), step.terms)]
-
-
-@_paid_terms.register(OneAboveAtMost)
-@_paid_terms.register(PiecewiseLinear)
-@_paid_terms.register(PiecewiseQuadratic)
-def _(step: OneAboveAtMost | PiecewiseLinear | PiecewiseQuadratic) -> list[tuple[Index, Index]]:
-    none = [np.full(len(step.columns), -1, dtype=np.intp)] if not step.terms else []
-    return [(step.columns, terms) for terms in [*step.terms, *none]]
-
-
-@_paid_terms.register
-def _(step: SplitVariable) -> list[tuple[Index, Index]]:
-    k = len(step.terms)
-    return [(step.columns[:k], step.terms), (step.columns[k:], step.terms)]
-
-
-@singledispatch
-def rescaled_step(step: Any, ratio: Array) -> Any:
-    """`step` with the costs of its columns multiplied by ``ratio[column]``."""
-    return step
-
-
-@rescaled_step.register(OneAboveAtMost)
-@rescaled_step.register(PiecewiseLinear)
-@rescaled_step.register(MaxAffine)
-def _(step: Any, ratio: Array) -> Any:
-    return replace(step, cost=step.cost * ratio[step.columns])
-
-
-@rescaled_step.register
-def _(step: PiecewiseQuadratic, ratio: Array) -> PiecewiseQuadratic:
-    factor = ratio[step.columns]
-    return replace(step, cost=step.cost * factor, curve=step.curve * factor)
-
-
-@rescaled_step.register
-def _(step: SplitVariable, ratio: Array) -> SplitVariable:
-    factor = ratio[step.columns].reshape(2, -1)
-    return replace(step, costs=step.costs * factor, base=step.base * factor[0])
-
-
-@rescaled_step.register
-def _(step: MinimisedOut, ratio: Array) -> MinimisedOut:
-    factor = ratio[step.columns]
-    return replace(step, losses=scaled_losses(step.losses, factor), curve=step.curve * factor)
-
-
-@rescaled_step.register
-def _(step: SquaredResiduals, ratio: Array) -> SquaredResiduals:
-    return replace(step, slope=step.slope * ratio[step.columns])
-
-
-@rescaled_step.register
-def _(step: SquaredNorm, ratio: Array) -> SquaredNorm:
-    return replace(step, rho=step.rho * float(ratio[step.columns[0]]))
-
-
-def scaled_losses(losses: LossTerms, factor: Array) -> Losses:
-    """Every loss times its own factor."""
-    return Losses(losses.b, losses.e, losses.q / factor, losses.lo * factor, losses.hi * factor)
+    return one if ((np.abs(other - one) <= SAME * one) & (one > 0)).all() else None

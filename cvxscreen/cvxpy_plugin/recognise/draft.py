@@ -102,6 +102,7 @@ class Elimination(DefinedColumns):
     """Defined columns that are substituted everywhere."""
 
     stage: ClassVar[int] = 1
+    substituted: ClassVar[bool] = True
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the multiplier that makes the Lagrangian stationary in the column."""

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -284,6 +284,16 @@ class SplitVariable(Step):
         v = np.maximum(self.floors[1], (self.floors[0] - e) / self.ratio)
         return np.concatenate([e + self.ratio * v, v])
 
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        up, down = np.split(self.columns, 2)
+        return [(up, self.terms), (down, self.terms)]
+
+    def times(self, ratio: Array) -> SplitVariable:
+        """See `Step.times`."""
+        factor = ratio[self.columns].reshape(2, -1)
+        return replace(self, costs=self.costs * factor, base=self.base * factor[0])
+
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the equality carries the slope, the bounds what the costs leave."""
         slope = duals.theta[self.terms] + self.base
@@ -473,6 +483,15 @@ class MinimisedOut(Step):
         moved = np.clip((near - y) / self.factor, self.low, self.high)
         return np.where(curved, smooth, moved)
 
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        return [(self.columns, self.terms)]
+
+    def times(self, ratio: Array) -> MinimisedOut:
+        """See `Step.times`."""
+        factor = ratio[self.columns]
+        return replace(self, losses=self.losses.weighted(factor), curve=self.curve * factor)
+
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the bounds take what keeps the column from being stationary."""
         flat = np.flatnonzero(self.curve == 0)
@@ -630,6 +649,16 @@ class SquaredNorm(Step):
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
         return np.array([np.linalg.norm(values[self.tail]) / self.scale])
+
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        if self.terms is None:
+            return []
+        return [(np.repeat(self.columns, len(self.terms)), self.terms)]
+
+    def times(self, ratio: Array) -> SquaredNorm:
+        """See `Step.times`."""
+        return replace(self, rho=self.rho * float(ratio[self.columns[0]]))
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the cone's multiplier is ``rho / scale^2`` times (norm, -tail)."""
@@ -791,6 +820,14 @@ class SquaredResiduals(DefinedColumns):
 
     slope: Array
     terms: Index
+
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        return [(self.columns, self.terms)]
+
+    def times(self, ratio: Array) -> SquaredResiduals:
+        """See `Step.times`."""
+        return replace(self, slope=self.slope * ratio[self.columns])
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the row carries the slope of the loss."""

@@ -15,8 +15,8 @@ with its two kinds of columns, `take_many_inequalities` and, on all terms, `join
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -514,8 +514,24 @@ def _column_bounds(draft: Draft) -> tuple[Array, Array, Any]:
     return found[:size], found[size:], sp.csr_array(lift @ scaled)
 
 
+class EpigraphLosses(Step):
+    """Epigraph columns whose maxima are loss terms; base of steps."""
+
+    cost: Array
+    terms: tuple[Index, ...]
+
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        none = [] if self.terms else [np.full(len(self.columns), -1, dtype=np.intp)]
+        return [(self.columns, terms) for terms in [*self.terms, *none]]
+
+    def times(self, ratio: Array) -> Self:
+        """See `Step.times`."""
+        return replace(cast(Any, self), cost=self.cost * ratio[self.columns])  # a dataclass
+
+
 @dataclass(frozen=True, eq=False)
-class OneAboveAtMost(Step):
+class OneAboveAtMost(EpigraphLosses):
     """``t = max(p, p_1, p_2)`` where bounds of columns keep ``p_1 + p_2 <= 2 p``; see `Step`.
 
     Attributes
@@ -658,7 +674,7 @@ class EpigraphGroup:
 
 
 @dataclass(frozen=True, eq=False)
-class PiecewiseLinear(Step):
+class PiecewiseLinear(EpigraphLosses):
     """``t = max_k -(pieces_k @ rows)``; see `Step`.
 
     Attributes
@@ -812,7 +828,7 @@ def _keep(draft: Draft, group: EpigraphGroup, terms: tuple[Index, ...], constant
 
 
 @dataclass(frozen=True, eq=False)
-class PiecewiseQuadratic(Step):
+class PiecewiseQuadratic(EpigraphLosses):
     """``t = max(-c/rho, max_k -(pieces_k @ rows))``; see `Step`.
 
     Attributes
@@ -838,6 +854,10 @@ class PiecewiseQuadratic(Step):
     def primal(self, values: Array) -> Array:
         """See `Step.primal`."""
         return np.max([-self.cost / self.curve, *(-(p @ values) for p in self.pieces)], axis=0)
+
+    def times(self, ratio: Array) -> Self:
+        """See `Step.times`."""
+        return replace(super().times(ratio), curve=self.curve * ratio[self.columns])
 
     def dual(self, standard: Standard, duals: Duals) -> None:
         """See `Step.dual`: the pieces with data take the slope, the constant one what is left."""

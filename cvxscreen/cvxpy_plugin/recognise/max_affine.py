@@ -194,6 +194,11 @@ class Maxima:
         """Euclidean norms of the rows, shape (p,)."""
         return np.asarray(np.sqrt(abs(self.rows).power(2).sum(axis=1))).ravel()
 
+    def paid_by(self, steps: Sequence[Step]) -> Maxima:
+        """The same with the costs that the steps of these maxima have."""
+        costs = [step.cost for step in steps if isinstance(step, MaxAffine)]
+        return replace(self, cost=np.concatenate(costs))
+
     def touched(self) -> Mask:
         """Coordinates that occur, shape (d,)."""
         return np.bincount(self.rows.indices, minlength=self.rows.shape[1]) > 0
@@ -406,3 +411,11 @@ class MaxAffine(Step):
         """See `Step.dual`: the share of each piece is its multiplier."""
         for k, piece in enumerate(self.pieces):
             duals.rows += piece.T @ duals.shares[self.terms[:, k]]
+
+    def paid(self) -> list[tuple[Index, Index]]:
+        """See `Step.paid`."""
+        return [(self.columns, np.full(len(self.columns), -1, dtype=np.intp))]
+
+    def times(self, ratio: Array) -> MaxAffine:
+        """See `Step.times`."""
+        return replace(self, cost=self.cost * ratio[self.columns])

@@ -29,11 +29,14 @@ class Step:
         Non-zero where a column must be known before.
     stage : int
         Multipliers of equalities come after those of the terms, those of dead zones last.
+    substituted : bool
+        Whether the columns are substituted everywhere by what `needs` holds.
     """
 
     columns: Index
     needs: Any
     stage: ClassVar[int] = 0
+    substituted: ClassVar[bool] = False
 
     def primal(self, values: Array) -> Array:
         """Values of `columns` from the rows' values (own columns at 0), shape (k,)."""
@@ -49,6 +52,14 @@ class Step:
     def still_held(self) -> Index:
         """Inequalities of the user's that are losses now, and may be violated on the way."""
         return np.zeros(0, dtype=np.intp)
+
+    def paid(self) -> list[tuple[Index, Index]]:
+        """Which columns pay for which of the terms found, -1 for none: pairs of both."""
+        return []
+
+    def times(self, ratio: Array) -> Step:
+        """The same with the cost of each column multiplied by its entry of `ratio`, shape (N,)."""
+        return self
 
 
 @dataclass(eq=False)
