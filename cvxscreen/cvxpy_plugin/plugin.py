@@ -288,7 +288,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
                 found = replace(found, status="optimal", certificate=proof)
-            if proof.ok:
+            # No solver finds more where there is no solution: CVXPY's own word on that is next.
+            if proof.ok or found.status in ("infeasible", "unbounded"):
                 return found, None
             if found.status == TIME:
                 raise TooSlow(

@@ -166,6 +166,28 @@ def test_infeasible_by_every_solver(solver: str) -> None:
     assert again.w.value is None
 
 
+@pytest.mark.parametrize("pull", [0.0, 1e5])
+def test_the_engine_finding_no_solution_is_the_end_of_screening(
+    pull: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Infeasible constraints, or nothing that holds w back: only the plain solve comes after."""
+    from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+
+    asked: list[Any] = []
+    monkeypatch.setattr(CvxpySolver, "__call__", lambda self, *a, **k: asked.append(a))
+    data = Data()
+    constraints = [] if pull else [cp.sum(data.w) >= 1, cp.sum(data.w) <= 0]
+    problem = cp.Problem(
+        cp.Minimize(cp.norm1(data.X @ data.w - data.r) - pull * data.w[0]), constraints
+    )
+    value = problem.solve(method="screen", always=True)
+    assert value == (-np.inf if pull else np.inf)
+    assert problem.status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.reason.endswith("(unbounded)" if pull else "(infeasible)")
+    assert not asked
+
+
 def unbounded(beside: Callable[[Any], Any]) -> Any:
     """One label only, and an intercept that is pulled upwards: nothing holds it back."""
     s = Data()
