@@ -226,6 +226,8 @@ def _movable(
 def _largest(rows: Array) -> NDArray[np.intp]:
     """The rows that hold the four largest entries of a column, for some column."""
     sizes = np.abs(rows)
+    if not len(sizes):
+        return np.zeros(0, dtype=np.intp)
     first = np.argpartition(-sizes, min(4, len(sizes) - 1), axis=0)[:4]
     return np.unique(first[np.take_along_axis(sizes, first, axis=0) > 0])
 
@@ -313,8 +315,10 @@ def _correct_residual(problem: Problem, theta: Array, target: Array, mobility: A
     """Remove the last residual of `balance` on a few coordinates well inside the box."""
     losses, columns = problem.losses, problem.free_columns
     room = np.minimum(theta - losses.lo, losses.hi - theta) * mobility
+    inside = np.flatnonzero(room > 0)
     with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that moves nothing
-        best = _largest(np.where(columns == 0.0, 0.0, columns * room[:, None]))
+        weighed = columns[inside] * room[inside, None]
+    best = inside[_largest(np.where(columns[inside] == 0.0, 0.0, weighed))]
     if not len(best):
         return theta
     for _ in range(3):
