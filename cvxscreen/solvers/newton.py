@@ -92,6 +92,9 @@ FAST, MEDIUM, SLOW = 4, 8, 12
 """Newton steps of an inner problem up to which the next proximal weight is a tenth or a quarter
 (else half), and from which on it is four times as large. (By trial; no answer depends on it.)"""
 
+FLAT = 1e-9
+"""A slope far out, or a change of a margin, that is none beside what it is summed of."""
+
 
 @dataclass(frozen=True)
 class Newton(SubproblemSolver):
@@ -120,7 +123,8 @@ class Newton(SubproblemSolver):
         Returns
         -------
         SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
+            Status ``"optimal"`` when the target was reached, ``"unbounded"`` where the objective is
+            seen to fall without end, ``"inaccurate"`` otherwise.
         """
         refuse_side(problem)
         state = _NewtonIterate.at(problem, start)
@@ -162,6 +166,9 @@ class Newton(SubproblemSolver):
                 state.refresh()
                 continue
             if (not len(rows) and state.used) or state.used >= SLOW:
+                if state.endless():
+                    status = "unbounded"
+                    break
                 state.weight *= 4.0
                 state.used = 0
                 state.refresh()
@@ -488,6 +495,26 @@ class _NewtonIterate:
         found = self.theta.copy()
         found[rows] = theta
         return found
+
+    def endless(self) -> bool:
+        """Whether the objective falls without end where the unpenalised coordinates are going.
+
+        A reduced problem may do so: the slope far out is then negative, of all terms together.
+        """
+        problem, losses = self.problem, self.problem.losses
+        p = np.where(problem.quadratic.free, self.x, 0.0)
+        size = float(np.linalg.norm(p))
+        if not 0.0 < size < np.inf:
+            return False
+        p = p / size
+        t = problem.design.forward(p)
+        self.passes += 1
+        t = np.where(np.abs(t) <= FLAT * np.abs(t).max(initial=0.0), 0.0, t)
+        with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that does not change
+            parts = np.where(t == 0.0, 0.0, np.where(t > 0.0, losses.hi, losses.lo) * t)
+        linear = problem.linear * p
+        falls = float(parts.sum() + linear.sum())
+        return falls < -FLAT * float(np.abs(parts).sum() + np.abs(linear).sum())
 
     def slope_along(self, step: Array, dt: Array, size: float) -> float:
         """Derivative of the smoothed objective along `step` at ``x + size * step``."""

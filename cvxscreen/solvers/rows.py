@@ -444,7 +444,7 @@ class ScreenedRows(
                 self.radius = self.radius.wider(np.inf) if self.radius else None
             else:
                 self.finished = True
-            return 0
+            return self.predicted
         if isinstance(point, Answer):
             if point.proof.ok:
                 self.answer, self.finished = point, True

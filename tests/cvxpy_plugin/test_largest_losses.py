@@ -189,3 +189,22 @@ def test_losses_of_a_constraint_are_no_coordinates() -> None:
     truth = problem.solve(solver="CLARABEL", **TIGHT)
     assert problem.solve(method="screen", always=True) == pytest.approx(truth, rel=1e-7)
     assert any("budget" in words for words in cvxscreen.Report.of(problem).beside)
+
+
+def test_where_no_direction_gains() -> None:
+    """At w = 0 all hinges are alike, and a reduced problem without them falls without end."""
+    rng = np.random.default_rng(2)
+    n, d = 2500, 40
+    X, slope = rng.normal(size=(n, d)), rng.normal(size=d)
+    rng.standard_t(3, size=n)  # the draw after it makes such a reduced problem
+    labels = np.where(X @ slope + 2 * rng.normal(size=n) > 0, 1.0, -1.0)
+    w, b = cp.Variable(d), cp.Variable()
+    losses = cp.pos(1 - cp.multiply(labels, X @ w + b))
+    prob = cp.Problem(
+        cp.Minimize(cp.sum_largest(losses, n // 10) / (n // 10) + 0.05 * cp.sum_squares(w))
+    )
+    assert prob.solve(method="screen", always=True) == pytest.approx(1.0, abs=1e-9)
+    report = cvxscreen.Report.of(prob)
+    assert report.solver == "builtin"
+    assert report.relative_gap <= 1e-9
+    assert report.rounds <= 6

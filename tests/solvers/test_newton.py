@@ -312,6 +312,31 @@ def test_a_far_start_is_survived() -> None:
     assert found.status == "optimal"
 
 
+@pytest.mark.parametrize(("pull", "status"), [(5.0, "unbounded"), (0.5, "optimal")])
+@pytest.mark.parametrize("one_sided", [False, True])
+def test_what_falls_without_end_is_said(
+    pull: float, status: str, one_sided: bool, rng: np.random.Generator
+) -> None:
+    """Twelve of fifty hinges hold, by 1.2 in all, what the linear term pulls along (-1, 2).
+
+    The coordinates by themselves are held by terms of both signs; what has no upper end or no lower
+    one, and does not see the direction, changes nothing.
+    """
+    E = np.array([[2.0, 1.0]]) * rng.normal(size=(38, 1))
+    E = np.vstack([E, np.array([[1.0, 0.0]]) + 0.1 * rng.normal(size=(12, 1)) * [2.0, 1.0]])
+    hi = np.zeros(50)
+    hi[:3] = np.inf if one_sided else 0.0
+    losses = Losses(np.ones(50), 0.0, np.where(np.isinf(hi), 1.0, 0.0), -0.1, hi)
+    problem = Problem(
+        Rows(np.column_stack([rng.normal(size=50), E])), losses, Quadratic([1.0, 0.0, 0.0]),
+        pull * np.array([0.0, 0.2, -0.4]),
+    )
+    found = Newton()(problem, None, 1e-9)
+    assert found.status == status
+    assert found.info["steps"] <= 60
+    assert found.usable == (status == "optimal")
+
+
 def test_running_out_of_steps_is_said() -> None:
     """``"inaccurate"``, with the best point so far and its gap."""
     problem = build(Case("hinge", n=60, C=10.0))
