@@ -91,6 +91,8 @@ def choice(name: str, value: object, known: Iterable[str]) -> str:
     UnknownName
     """
     known = tuple(known)
+    if isinstance(value, str) and value in known:
+        return value
     plain = plain_name(value, known)
     if plain in known:
         return plain

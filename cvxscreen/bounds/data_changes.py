@@ -333,7 +333,7 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
 def _unbalanced(point: Point) -> float:
     """An upper bound of ``|sum_i a_i,free theta_i + q_free|``: what rounding leaves of balance."""
     problem = point.problem
-    [free] = np.flatnonzero(problem.quadratic.free)
+    [free] = problem.free_index
     residual = float(point.At_theta[free] + problem.linear[free])
     load = float(np.abs(point.theta) @ np.abs(problem.free_columns[:, 0]))
     return abs(residual) * (1.0 + 4.0 * UNIT) + problem.imbalance + up(

@@ -356,8 +356,8 @@ def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
     """``gap / max(|primal|, |primal - gap|)``, infinite with the gap."""
     gap, primal = np.asarray(gap, dtype=np.float64), np.asarray(primal, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        relative = gap / np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), 1e-300)
-    return np.where(np.isfinite(gap), relative, np.inf)
+        size = np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), 1e-300)
+        return np.where(np.isfinite(gap), gap / size, np.inf)
 
 
 # -- the losses, from their pieces ----------------------------------------------------------------

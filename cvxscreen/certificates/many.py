@@ -98,7 +98,7 @@ class PackedSlopes:
         np.multiply(self.hi, self.factors[k], out=out, where=codes == HIGH)
         other = codes == OTHER
         first = int(self.first[k])
-        out[other] = self.pool[first:first + int(other.sum())]
+        out[other] = self.pool[first:first + np.count_nonzero(other)]
         return out
 
     def times(self, factor: float, losses: LossTerms) -> PackedSlopes:
@@ -331,7 +331,7 @@ def certify_many(
     """
     one_of("problem", problem, Problem, "a `Problem` is needed (from `svm`, `regression`, ...)")
     C, tol = finite("values", values), positive("tol", tol)
-    if C.ndim != 1 or not (C > 0).all():
+    if C.ndim != 1 or C.min(initial=np.inf) <= 0.0:
         raise InvalidInput(
             f"`values` has shape {C.shape} and goes down to {C.min(initial=np.inf):g}; a "
             "non-empty list of positive values of C is needed."
@@ -353,35 +353,40 @@ def certify_many(
             f"`X` {points.shape} and `theta` {shape} must have shapes ({len(C)}, {problem.d}) and "
             f"({len(C)}, {problem.n})."
         )
-    free = np.flatnonzero(problem.quadratic.free)
-    plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
-    gap, primal = np.full(len(C), np.inf), np.full(len(C), np.nan)
-    if plain and isinstance(problem.design, Rows) and len(free) <= 1:
-        if problem.design.filled >= FILLED and problem.d <= WIDTH:
-            gap, primal = _sums(problem, factors, points, theta)
-        elif problem.design.sparse:
-            gap, primal = _stored_sums(problem, factors, points, theta)
+    gap, primal = _gaps(problem, factors, points, theta)
     relative = relative_gap(gap, primal)
-    for k in np.flatnonzero(~(relative <= tol)):
+    for k in (~(relative <= tol)).nonzero()[0]:
         proof = certify(problem.with_(C=float(C[k])), points[k], theta.row(int(k)), tol=tol)
         gap[k], primal[k] = proof.gap, proof.primal
         relative[k] = proof.relative_gap if proof.ok else max(proof.relative_gap, 2.0 * tol)
     return Certificates(gap, relative, primal, tol)
 
 
+def _gaps(
+    problem: Problem, factors: Array, points: Array, theta: PackedSlopes
+) -> tuple[Array, Array]:
+    """``(gap, primal)`` of every point, shape (K,) each, by the passes; infinite gaps without."""
+    plain = problem.side is None and problem.quadratic.matrix is None and problem.penalty is None
+    if plain and isinstance(problem.design, Rows) and len(problem.free_index) <= 1:
+        if problem.design.filled >= FILLED and problem.d <= WIDTH:
+            return _sums(problem, factors, points, theta)
+        if problem.design.sparse:
+            return _stored_sums(problem, factors, points, theta)
+    return np.full(len(factors), np.inf), np.full(len(factors), np.nan)
+
+
 def _sums(
     problem: Problem, factors: Array, points: Array, theta: PackedSlopes
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point, shape (K,) each; infinite gaps where slopes leave a box."""
-    indices = np.flatnonzero(problem.quadratic.free)
-    free = int(indices[0]) if len(indices) else -1
+    free = int(problem.free_index[0]) if len(problem.free_index) else -1
     f, design = columns(problem.losses), cast(Rows, problem.design)
     rows = min(max(ROWS, BLOCK // problem.d), problem.n)
-    endless = bool(f[3].min() < -1e300 or f[4].max() > 1e300)
+    endless = problem.losses.ends("lo")[0] < -1e300 or problem.losses.ends("hi")[1] > 1e300
     # That of sparse rows counts their own entries, in their own order.
     factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
-    all_points = Points(points, factors, theta.pool, free, float(factor),
-                        bool(problem.losses.q.any()), endless)
+    curved = problem.losses.ends("q")[1] > 0.0
+    all_points = Points(points, factors, theta.pool, free, float(factor), curved, endless)
     parts = [slice(start, min(start + BLOCKS * rows, problem.n))
              for start in range(0, problem.n, BLOCKS * rows)]
     only: list[Block] = []
@@ -580,7 +585,7 @@ def _totals(
     X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
     totals(X, pull, form.diagonal, problem.linear, sums, slack, out)
     primal, gap, needed, distance = np.ascontiguousarray(out.T)
-    if form.free.any():
+    if len(problem.free_index):
         gap += moves(needed, distance)
         gap[~np.isfinite(gap)] = np.inf
     return gap, primal
@@ -740,7 +745,7 @@ class Around(NamedTuple):
         slopes = np.where(curved, there, slopes)
         rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
         pulls, steep = slopes[:, None] * A, np.abs(slopes)
-        free = np.flatnonzero(problem.quadratic.free)
+        free = problem.free_index
         conjugate = b * slopes + e * steep + 0.5 * q * slopes * slopes
         off = 2.0 * noise + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
         sums = [steep * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate,
@@ -1188,8 +1193,7 @@ def certify_weightings(
     begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
     pieces = around.slopes[rows], begins, around.above[rows], here.conjugates
     block = Weighted(here.A, np.array([*own, *pieces]), here.W, theta)
-    indices = np.flatnonzero(problem.quadratic.free)
-    free = int(indices[0]) if len(indices) else -1
+    free = int(problem.free_index[0]) if len(problem.free_index) else -1
     out, margins = np.zeros((K, 5)), X @ here.A
     weighted_sums(block, margins, noise, free, out)
     # All other terms at the slopes of their pieces.

@@ -229,9 +229,9 @@ def without_loss(problem: Problem) -> Array | None:
         return None
     if problem.linear.any():
         return None
-    free = np.flatnonzero(problem.quadratic.free)
+    free = problem.free_index
     for stop in (FIRST_TERMS, problem.n):
-        terms = np.flatnonzero(f.lo[:stop] < f.hi[:stop])
+        terms = f.lo[:stop] < f.hi[:stop]
         b = f.b[:stop][terms]
         if not len(b) or not b[0]:
             if b.any():

@@ -204,8 +204,8 @@ class LossTerms(ABC):
     @cached_property
     def any_hard(self) -> bool:
         """Whether there is a hard row."""
-        ends = self.lo.min(initial=0.0), self.hi.max(initial=0.0)
-        return not np.isfinite(ends).all() and bool(self.hard.any())
+        ends = self.ends("lo")[0], self.ends("hi")[1]
+        return not all(map(isfinite, ends)) and bool(self.hard.any())
 
     def violation(self, t: ArrayLike) -> Array:
         """How far `t` is beyond the end of a hard row, 0 for every other row, shape (n,)."""
@@ -218,12 +218,18 @@ class LossTerms(ABC):
         return np.where(self.hard, np.maximum(beyond, 0.0), 0.0)
 
     @cached_property
-    def _present(self) -> frozenset[str]:
-        return frozenset(name for name in FIELDS if getattr(self, name).any())
+    def _ends(self) -> dict[str, tuple[float, float]]:
+        return {}
+
+    def ends(self, name: str) -> tuple[float, float]:
+        """The least and the largest number of the column `name`."""
+        if name not in self._ends:
+            self._ends[name] = _extremes(getattr(self, name))
+        return self._ends[name]
 
     def _has(self, name: str) -> bool:
         """Whether the column `name` has a non-zero entry."""
-        return name in self._present
+        return self.ends(name) != (0.0, 0.0)
 
     def slope(self, t: ArrayLike) -> Array:
         """One subgradient ``theta(t)``: soft(t - b, e) / q clipped, and 0 at a kink.
@@ -409,7 +415,7 @@ class LossTerms(ABC):
         return np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)
 
 
-def _ends(column: Array) -> tuple[float, float]:
+def _extremes(column: Array) -> tuple[float, float]:
     """The least and the largest number; what is one number for all is not looked through."""
     if not column.ndim:
         return float(column), float(column)
@@ -449,22 +455,21 @@ class Losses(LossTerms):
 
     def __post_init__(self) -> None:
         shape, rows = together({name: getattr(self, name) for name in FIELDS})
+        if len(shape) != 1:
+            raise InvalidInput(f"`{FIELDS[0]}` has shape {shape}; a vector (n,) is needed.")
         for name, row in zip(FIELDS, rows, strict=True):
-            if len(shape) != 1:
-                raise InvalidInput(f"`{name}` has shape {shape}; a vector (n,) is needed.")
             fresh = np.empty(shape)
             fresh[:] = row
-            fresh.flags.writeable = False
+            fresh.setflags(write=False)
             object.__setattr__(self, name, fresh)
-        ends = dict(zip(FIELDS, map(_ends, rows), strict=True))
-        present = frozenset(name for name, (least, most) in ends.items() if least or most)
-        object.__setattr__(self, "_present", present)
+        ends = dict(zip(FIELDS, map(_extremes, rows), strict=True))
+        object.__setattr__(self, "_ends", ends)
         if not all(map(isfinite, (*ends["b"], *ends["e"], *ends["q"]))):
             raise InvalidInput("`b`, `e` and `q` of a loss must be finite; found NaN or infinity.")
         signs = ends["e"][0], ends["q"][0], -ends["lo"][1], ends["hi"][0]
         if not all(number >= 0.0 for number in signs):
             raise InvalidInput("a loss needs non-negative `e`, `q` and slopes lo <= 0 <= hi.")
-        if "e" in present and self.any_hard and (self.hard & (self.e > 0)).any():
+        if self._has("e") and self.any_hard and (self.hard & (self.e > 0)).any():
             raise InvalidInput(
                 "a loss with an unbounded slope needs curvature, q > 0, or is a constraint with "
                 "e = 0: shift its end `b` instead."

@@ -77,7 +77,8 @@ class Quadratic:
 
     def __post_init__(self) -> None:
         diagonal = array("diagonal", self.diagonal).copy()
-        if diagonal.ndim != 1 or not np.isfinite(diagonal).all() or (diagonal < 0).any():
+        least, most = diagonal.min(initial=0.0), diagonal.max(initial=0.0)  # NaN where there is one
+        if diagonal.ndim != 1 or not (least >= 0.0 and most < np.inf):
             raise InvalidInput("`diagonal` must be a vector of finite, non-negative numbers.")
         object.__setattr__(self, "diagonal", diagonal)
         if self.matrix is not None:
@@ -507,6 +508,11 @@ class Problem(Record):
         """Number of coordinates."""
         return self.design.shape[1]
 
+    @cached_property
+    def free_index(self) -> NDArray[np.intp]:
+        """Where the unpenalised coordinates are."""
+        return self.quadratic.free.nonzero()[0]
+
     # -- norms, computed when first asked for ---------------------------------------------------
 
     @property
@@ -521,9 +527,12 @@ class Problem(Record):
         """Euclidean ``||a_i||`` over all coordinates, shape (n,); used for rounding only."""
         if self.known.sizes is None:
             form = self.quadratic
-            plain = form.matrix is None and not (self.pure_l1 or form.free.any())
-            if plain and (form.diagonal == 1.0).all():
-                self.known.sizes = self.norms
+            free = len(self.free_index)
+            plain = form.matrix is None and not self.pure_l1 and free < self.d
+            plain = plain and (free == 0 or (free == 1 and isinstance(self.design, Rows)))
+            if plain and (form.diagonal[~form.free] == 1.0).all():  # no pass of their own
+                norms = self.norms
+                self.known.sizes = np.hypot(norms, self.free_columns[:, 0]) if free else norms
             else:
                 self.known.sizes = np.sqrt(row_squares(self.design, np.ones(self.d)))
         return self.known.sizes
@@ -545,8 +554,7 @@ class Problem(Record):
     def free_columns(self) -> Array:
         """The design's unpenalised coordinates, shape (n, m)."""
         if self.known.free_columns is None:
-            free = np.flatnonzero(self.quadratic.free)
-            columns = [self.design.column(int(j)) for j in free]
+            columns = [self.design.column(int(j)) for j in self.free_index]
             self.known.free_columns = (
                 np.column_stack(columns) if columns else np.zeros((self.n, 0))
             )

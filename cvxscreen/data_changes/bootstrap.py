@@ -321,7 +321,7 @@ class Replicates:
         # Where slopes have no end (squares), those of the solution say how steep a kink is.
         usual = float(np.median(span)) if len(span) else float(np.abs(solution.theta).max())
         self.smooth = SMOOTH * self.band / (usual or 1.0)
-        free = np.flatnonzero(problem.quadratic.free)
+        free = problem.free_index
         self.free = int(free[0]) if len(free) else -1
         nth = min(BAND * d, problem.n - 1)
         self.nearest = np.argpartition(self.around.room, nth)[:nth + 1]

@@ -352,7 +352,7 @@ class DualIterate:
         self.problem, self.target = problem, target
         self.cache = PathCache() if cache is None else cache
         diagonal = problem.quadratic.diagonal.copy()
-        self.free = np.flatnonzero(problem.quadratic.free)
+        self.free = problem.free_index
         self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
         if len(self.free):
             sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))

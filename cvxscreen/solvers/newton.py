@@ -304,10 +304,10 @@ def default_weight(losses: LossTerms, span: float | None) -> float:
 
 def typical_span(losses: LossTerms) -> float | None:
     """The median width of the boxes that have two ends and a width; None where there are none."""
+    (low, least), (most, high) = losses.ends("lo"), losses.ends("hi")
+    if low == least and most == high:  # the same for all
+        return high - low if 0.0 < high - low < np.inf else None
     span = losses.hi - losses.lo
-    widest = float(span.max(initial=0.0))
-    if 0.0 < widest < np.inf and (span == widest).all():
-        return widest
     some = (span > 0) & np.isfinite(span)
     if not some.all():
         span = span[some]

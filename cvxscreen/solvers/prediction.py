@@ -175,7 +175,7 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
     curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
     codes[curved] = Piece.UNDECIDED
     weighted = e * losses.piece_slope(codes)
-    index = int(np.flatnonzero(problem.quadratic.free)[column])
+    index = int(problem.free_index[column])
     for room, sign in ((high - weighted, 1.0), (weighted - low, -1.0)):
         kept = codes == Piece.UNDECIDED
         needed = -sign * (float(problem.linear[index]) + float(weighted[~kept].sum()))

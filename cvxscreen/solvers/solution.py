@@ -271,7 +271,7 @@ class Solution(Record):
             if not layout.intercept:
                 return 0.0
             return float(self.x[-1]) - self.problem.design.offset(self.x)
-        free = np.flatnonzero(self.problem.quadratic.free)
+        free = self.problem.free_index
         if len(free) != 1:
             return 0.0
         return float(self.x[free[0]]) - self.problem.design.offset(self.x)

@@ -152,7 +152,7 @@ class Functionals(NamedTuple):
         """``<z_i, x>`` over the penalised coordinates and bounds of the errors, arrays (n,)."""
         problem, margins = self.problem, place.margins
         error = margin_error(problem, place.x)
-        free = np.flatnonzero(problem.quadratic.free)
+        free = problem.free_index
         if len(free) == 0:
             return margins, error
         # The unpenalised part and the pivot's part are taken off.
@@ -214,7 +214,7 @@ def margins_over(region: Spanning) -> tuple[Array, Array]:
     With two or more unpenalised coordinates only the rows that do not touch them are bounded.
     """
     problem = region.problem
-    free = np.flatnonzero(problem.quadratic.free)
+    free = problem.free_index
     if len(free) == 0:
         return region.span(Functionals.rows(problem))
     touched = problem.free_columns.any(axis=1)
@@ -227,7 +227,7 @@ def margins_over(region: Spanning) -> tuple[Array, Array]:
 def _through_intercept(region: Spanning) -> tuple[Array, Array]:
     problem, place = region.problem, region.place
     e = problem.free_columns[:, 0]
-    free = int(np.flatnonzero(problem.quadratic.free)[0])
+    free = int(problem.free_index[0])
     wanted = centred(problem, e, free)
     start = float(place.x[free])
     if wanted.pivot is not None:
@@ -438,7 +438,7 @@ def _base(ball: Known, wanted: Functionals, interval: tuple[float, float]) -> _B
     if theta is None:
         return None
     losses, e = problem.losses, problem.free_columns[:, 0]
-    free = int(np.flatnonzero(problem.quadratic.free)[0])
+    free = int(problem.free_index[0])
     pivot = np.zeros(problem.d) if wanted.pivot is None else wanted.pivot
     lift = float(pivot @ np.where(problem.quadratic.free, 0.0, ball.centre))
     offset = float(problem.linear[free])
@@ -540,7 +540,7 @@ def _excess(base: _Base, side: float, delta: float) -> Array | None:
     slopes, step = _slopes(problem.losses, e, base.theta, base.t, side * delta)
     constant, constant_error = _constant(base, slopes, step)
     At_step = problem.design.adjoint(step)
-    free = int(np.flatnonzero(problem.quadratic.free)[0])
+    free = int(problem.free_index[0])
     sigma = side * float(At_step[free])
     factor = problem.design.adjoint_factor + 8.0 * UNIT
     sigma_error = factor * float(np.abs(e) @ np.abs(step)) + base.imbalance

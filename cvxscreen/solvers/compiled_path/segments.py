@@ -151,7 +151,7 @@ def suits_one(problem: Problem) -> bool:
 
 def _kinked(problem: Problem) -> bool:
     """Whether some loss has a kink."""
-    return bool((problem.losses.q == 0.0).any())
+    return problem.losses.ends("q")[0] == 0.0
 
 
 def _filled(problem: Problem, kinked: float, smooth: float) -> bool:
@@ -280,7 +280,7 @@ class CompiledPath:
         losses, (n, d) = problem.losses, problem.design.shape
         columns = (losses.b, losses.e, losses.q, 1.0 / np.maximum(losses.q, 1e-300), losses.lo,
                    losses.hi)
-        free = np.flatnonzero(problem.quadratic.free)
+        free = problem.free_index
         one = int(free[0]) if len(free) else -1
         A = _features(cast(Rows, problem.design))
         self.centre = self._centred(A, one) if len(free) else None
@@ -290,11 +290,12 @@ class CompiledPath:
         norms = problem.norms if self.screen == SAFE or not len(free) else problem.sizes
         if self.centre is not None and self.screen != SAFE:
             norms = np.sqrt(np.einsum("ji,ji->i", A, A))
-        knots = np.full((4, n), np.inf)
-        knots[:2] *= -1.0
         falls, rises = losses.lo < 0.0, losses.hi > 0.0
-        for row, knot, there in zip(knots, losses.knots, (falls, falls, rises, rises), strict=True):
-            np.copyto(row, knot, where=there)
+        ends = ((falls, -np.inf), (falls, -np.inf), (rises, np.inf), (rises, np.inf))
+        knots = np.array([
+            np.where(there, knot, none)
+            for knot, (there, none) in zip(losses.knots, ends, strict=True)
+        ])
         error = losses.knot_error
         self.data = Data(terms, _own(norms), _own(error), knots, one, base)
         self.work, self.along = Workspace.of_size(d, n), Margins.of_size(n)
