@@ -174,6 +174,7 @@ def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]
         alike = [replace(problem, design=own) for own in rows]
         for one in alike:
             one.known.inherit_rows(problem.known)
+            one.known.free_columns = None  # with the signs of other labels
         return alike
     kernel = design.kernel
     apart = kernel.fill()

@@ -13,7 +13,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.svm import svm
+from cvxscreen.models.svm import one_against_rest, svm
 from cvxscreen.solvers.newton import Newton
 
 RNG = np.random.default_rng(9)
@@ -293,3 +293,12 @@ def test_a_message_quotes_no_pages() -> None:
     assert "`loss` is array([[" in str(caught.value)
     assert len(str(caught.value)) < 250
     assert "\n" not in str(caught.value)
+
+
+def test_classes_against_the_rest_have_intercepts_of_their_own_labels() -> None:
+    """Lengths of rows are those of any labels, and shared; the column of an intercept is not."""
+    problem, others = svm(X, LABELS, intercept=True), np.roll(LABELS, 5)
+    problem.compute_row_norms()
+    [own] = one_against_rest(problem, [others])
+    np.testing.assert_array_equal(own.free_columns[:, 0], others)
+    np.testing.assert_array_equal(own.sizes, problem.sizes)
