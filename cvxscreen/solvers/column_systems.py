@@ -27,6 +27,7 @@ from scipy.linalg.lapack import dposv, spotrf
 
 from cvxscreen._support.compiled import SUMS, compiled, unsigned
 from cvxscreen.designs.protocols import Design
+from cvxscreen.designs.rows import add_outer_products
 
 # -- compiled loops over columns ------------------------------------------------------------------
 
@@ -130,20 +131,6 @@ def add_gram(columns, matrix, scale, by_row, out):  # type: ignore[no-untyped-de
                 if column > k:
                     break
                 out[k, column] += size * (scale[column] * values[r])
-
-
-@compiled(fastmath=SUMS)
-def add_outer_products(columns, matrix, scale, out):  # type: ignore[no-untyped-def]
-    """The lower half of ``out += sum_k scale_k B_j B_j'``; row numbers rise within a column."""
-    indptr, indices, data = matrix
-    for k in range(columns.size):
-        first, last = indptr[columns[k]], indptr[columns[k] + 1]
-        for p in range(first, last):
-            size = scale[k] * data[p]
-            for r in range(first, last):
-                if indices[r] > indices[p]:
-                    break
-                out[indices[p], indices[r]] += size * data[r]
 
 
 # -- linear systems -------------------------------------------------------------------------------
@@ -338,7 +325,9 @@ class CurvedRows:
             scaled = full * np.sqrt(scale)
             return np.asarray(scaled @ scaled.T)
         out = np.zeros((self.count, self.count))
-        add_outer_products(chosen, self.matrix, scale, out)
+        start, indices, data = self.matrix
+        add_outer_products(chosen, scale, start, start[1:], indices, data, out)
+        out.flat[:: self.count + 1] *= 2.0
         return out
 
     def _nearly_full(self, chosen: Index) -> Array | None:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
 from cvxscreen.core.losses import LossTerms
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, add_outer_products
 
 # -- rows of a CSR matrix -------------------------------------------------------------------------
 #
@@ -378,7 +378,7 @@ class WorkingSet:
         now[rows] = True
         changed = np.flatnonzero(now != self._in_gram)
         weight = np.where(now[changed], self.weight[changed], -self.weight[changed])
-        add_half_gram(changed, weight, self.heavy, self._gram)
+        add_outer_products(changed, weight, *self.heavy, self._gram)
         self._in_gram = now
         matrix = self._gram + self._gram.T
         matrix[np.diag_indices(self.k)] += 1.0
@@ -452,7 +452,7 @@ class WorkingSet:
             return  # other losses have another curvature
         gone = used[at < 0]
         self._gram = before._gram
-        add_half_gram(gone, -before.weight[gone], before.heavy, self._gram)
+        add_outer_products(gone, -before.weight[gone], *before.heavy, self._gram)
         self._in_gram[at[at >= 0]] = True
 
 
@@ -589,20 +589,6 @@ def split_rows(
                 b += ONE
         squares[row, 0] = first
         squares[row, 1] = second
-
-
-@compiled(fastmath=CONTRACT, allocates=False)
-def add_half_gram(rows: Index, weight: Array, matrix: Csr, out: Array) -> None:
-    """Add half of ``sum_k weight_k a_i a_i'`` to `out`: with its transpose it is the whole."""
-    start, stop, indices, data = matrix
-    for k in range(rows.size):
-        i = rows[k]
-        for p in range(start[i], stop[i]):
-            value = weight[k] * data[p]
-            j = indices[p]
-            for s in range(start[i], p):
-                out[j, indices[s]] += value * data[s]
-            out[j, j] += 0.5 * value * data[p]
 
 
 @compiled(fastmath=CONTRACT, allocates=False)

@@ -137,8 +137,8 @@ def test_light_rows_are_multiplied_entry_by_entry(
     made = [light.weighted_gram(*case) for case in cases]
     assert clock.spent > 0.0
     clock.price, spent, calls = 0.0, clock.spent, []
-    add = module.add_products if kind is np.float64 else module.add_products.py_func
-    monkeypatch.setattr(module, "add_products", lambda *a: calls.append(1) or add(*a))
+    add = module.add_outer_products if kind is np.float64 else module.add_outer_products.py_func
+    monkeypatch.setattr(module, "add_outer_products", lambda *a: calls.append(1) or add(*a))
     for (index, weight), before in zip(cases, made, strict=True):
         rows = DENSE if index is None else DENSE[index]
         found = light.weighted_gram(index, weight)

@@ -46,7 +46,7 @@ FAULTS = (
          "return rounded, 0.01 * UNIT * np.abs(rounded)",
          "a recomputed margin is trusted beyond its rounding"),
     rows("further columns beside entries that are multiplied one by one", DROPPED,
-         "out[p + c, indices[a]] += value * (root * data[a])", "pass",
+         "out[:p, p:] = self.matrix[chosen].T @ (weight[:, None] * extra)", "out[:p, p:] = 0.0",
          "a growth of the losses is proven that there is not",
          "designs/test_rows.py::test_light_rows_are_multiplied_entry_by_entry"),
     rows("squared factors of rows", SHRUNK, "out = out * self.scale * self.scale",

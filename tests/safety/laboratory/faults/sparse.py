@@ -74,8 +74,8 @@ FAULTS = (
             "matrix[rows] if scale is None else scale[rows, None] * matrix[rows]", "matrix[rows]",
             "features are dropped wrongly"),
     columns("squares of the factors of sparse rows before those of the entries", DROPPED,
-            "entries *= np.repeat(scale, np.diff(matrix.indptr))",
-            "entries *= np.sqrt(np.repeat(scale**2, np.diff(matrix.indptr)))",
+            "data = data * np.repeat(scale, np.diff(matrix.indptr))",
+            "data = data * np.sqrt(np.repeat(scale**2, np.diff(matrix.indptr)))",
             "features are dropped wrongly", "designs/test_rounding.py::"
             "test_norms_of_long_rows_with_short_factors_are_right"),
     columns("squares of dense columns without the weights of their rows", DROPPED,
