@@ -29,7 +29,7 @@ from cvxscreen.data_changes.margins_left_out import (
 from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.solvers.solution import Solution
 
-__all__ = ["AgainstTheRest", "Pairs", "Scores", "classes_left_out"]
+__all__ = ["OneVsRestScores", "OneVsOneScores", "Scores", "classes_left_out"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -53,7 +53,7 @@ class Scores(Protocol):
         """
 
 
-class AgainstTheRest:
+class OneVsRestScores:
     """One problem a class, labels +1 for its samples; its decision is the class's score."""
 
     def __init__(self, own: Index, classes: int) -> None:
@@ -71,7 +71,7 @@ class AgainstTheRest:
         return self.own[rows] == problem if first else able[:, problem]
 
 
-class Pairs:
+class OneVsOneScores:
     """One problem for each two classes, labels +1 for the second and -1 for all others; votes.
 
     A class's score is how many problems it wins, and less than half a vote more for how surely:

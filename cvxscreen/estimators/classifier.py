@@ -13,7 +13,7 @@ from cvxscreen._support.validation import check_request, choice
 from cvxscreen.certificates.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import weighted
-from cvxscreen.data_changes.several_classes import Pairs, Scores
+from cvxscreen.data_changes.several_classes import OneVsOneScores, Scores
 from cvxscreen.designs.gram import Gram
 from cvxscreen.estimators.fitting import (
     Array,
@@ -256,7 +256,7 @@ class ScreenedSVC(OneVsRest, LeavesOut):
 
     def _scores(self, y: NDArray[Any]) -> Scores:
         scores = super()._scores(y)
-        return Pairs(scores.own, len(self.classes_)) if self._by_pairs else scores
+        return OneVsOneScores(scores.own, len(self.classes_)) if self._by_pairs else scores
 
     @property
     def _by_pairs(self) -> bool:

@@ -41,11 +41,11 @@ from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers import newton
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
-from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, onward
+from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, extrapolated
 from cvxscreen.solvers.lambda_max import SHARE, lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
-from cvxscreen.solvers.solution import Solution, onward_start
+from cvxscreen.solvers.solution import Solution, warm_start
 
 REFIT = 1e-9
 """Relative gap of the refitted model, where `tol` is not smaller still."""
@@ -497,9 +497,9 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
                 break
         here = problem.with_(C=float(grid[len(found)]))
         if last is None:
-            start = onward(here, ends)
+            start = extrapolated(here, ends)
         else:
-            start = onward_start(here, last, mode == "certified")
+            start = warm_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()
         with PARTS.rent() if waiting else nullcontext():
             last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)

@@ -30,7 +30,7 @@ from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.leave_one_out import group_numbers, leave_one_out
 from cvxscreen.data_changes.margins_left_out import LeaveOneOut
-from cvxscreen.data_changes.several_classes import AgainstTheRest, Scores, classes_left_out
+from cvxscreen.data_changes.several_classes import OneVsRestScores, Scores, classes_left_out
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import kernel_between
 
@@ -251,7 +251,7 @@ class LeavesOut(ScreenedModel):
 
     def _scores(self, y: NDArray[Any]) -> Scores:
         """How classes are told from the margins of several problems."""
-        return AgainstTheRest(np.searchsorted(self.classes_, y), len(self.classes_))
+        return OneVsRestScores(np.searchsorted(self.classes_, y), len(self.classes_))
 
 
 class Regression(RegressorMixin):

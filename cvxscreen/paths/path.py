@@ -56,8 +56,8 @@ from cvxscreen.solvers.solution import (
     LazyNumbers,
     Solution,
     moved_start,
-    onward_start,
     shares_proven,
+    warm_start,
 )
 from cvxscreen.solvers.solve import solve_problem
 
@@ -492,8 +492,8 @@ class PathFollower:
         start, inner = None, named_solver(self.solver, here, self.limits.each(self.max_iter))
         if self.previous is not None:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
-            onward = partial(onward_start, here, self.previous, light)
-            start = self.extrapolated(here, onward, value) if self.over == "tau" else onward()
+            plain = partial(warm_start, here, self.previous, light)
+            start = self.extrapolated(here, plain, value) if self.over == "tau" else plain()
         elif len(self.points):
             start = self.start_from_record(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
@@ -548,8 +548,8 @@ class PathFollower:
         self.previous = block.full_solution(count - 1, answers[-1], proofs[-1], passes)
         return True
 
-    def extrapolated(self, here: Problem, onward: Callable[[], Start], value: float) -> Start:
-        """The start `onward` with the last two points' x continued to `value`, the level of `here`.
+    def extrapolated(self, here: Problem, plain: Callable[[], Start], value: float) -> Start:
+        """The start `plain` with the last two points' x continued to `value`, the level of `here`.
 
         The quantile process is piecewise constant in x, and its trend is smooth: of what a step
         changes this leaves the noise. Without curvature the two products are continued as well.
@@ -560,7 +560,7 @@ class PathFollower:
             share = (value - last.value) / (last.value - before.value)
         x = np.asarray(last.x + share * (last.x - before.x))
         start = self.with_products(here, x, value - last.value, share)
-        return onward()._replace(x=x) if start is None else start
+        return plain()._replace(x=x) if start is None else start
 
     def with_products(
         self, here: Problem, x: Array, lower: float, share: float
@@ -584,9 +584,9 @@ class PathFollower:
         if share:
             if known is None:
                 return None
-            onward = margins + share * (margins - known)
-            if here.primal(x, onward) < here.primal(previous.x, margins):
-                margins = onward
+            ahead = margins + share * (margins - known)
+            if here.primal(x, ahead) < here.primal(previous.x, margins):
+                margins = ahead
             else:  # in the tails the process bends too much
                 x = previous.x
         old, new = found.problem.losses, here.losses

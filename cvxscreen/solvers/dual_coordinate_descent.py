@@ -270,7 +270,7 @@ def descend_along(
         return
     for C in values:
         here = problem.with_(C=float(C))
-        start = onward(here, found)
+        start = extrapolated(here, found)
         run = _Run(here, rows, start, 0.0, solver)
         while run.goes_on():
             run.descend()
@@ -282,7 +282,7 @@ def descend_along(
         yield found[-1]
 
 
-def onward(problem: Problem, known: Sequence[tuple[float, Array, Array]]) -> Start | None:
+def extrapolated(problem: Problem, known: Sequence[tuple[float, Array, Array]]) -> Start | None:
     """Where C, x and theta of solutions at smaller values point to; None without any.
 
     On one face the slopes are affine in C, and constant where none of its terms depends on C.

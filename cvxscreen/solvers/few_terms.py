@@ -10,10 +10,10 @@ G (plus or minus the rows of the design) and offsets beta the optimum is where
 Newton's method with the right-hand sides of the last two lines on the way to 0, a predictor and a
 corrector (Mehrotra 1992): ten to fifteen systems of size d whatever C is (`solve_few`).
 
-Of data that were solved before at other costs, most terms are where they were (`Nearby`): only
-those whose margins may pass a knot on the way are left to that method, the others are the affine
-or quadratic piece that they lie on. It is a prediction; whoever asks certifies the answer on all
-data.
+Of data that were solved before at other costs, most terms are where they were (`Continuation`):
+only those whose margins may pass a knot on the way are left to that method, the others are the
+affine or quadratic piece that they lie on. It is a prediction; whoever asks certifies the answer on
+all data.
 
 `cvxscreen.solvers.interior_point` is the method in full, with constraints, data by blocks and exact
 faces; on 100 x 5 it takes 3.5 ms where this one takes 0.7 (hinge, CPU), and `Newton` 4 to 7.
@@ -343,7 +343,7 @@ ROUNDS = 4
 
 
 @dataclass(eq=False)
-class Nearby:
+class Continuation:
     """Where the last solve of some data has ended, for the next one at other costs.
 
     Attributes
@@ -369,7 +369,7 @@ class Nearby:
     curvature: Curvature = field(default_factory=Curvature)
 
     @classmethod
-    def of(cls, problem: Problem, x: Array) -> Nearby:
+    def of(cls, problem: Problem, x: Array) -> Continuation:
         """After a solve from scratch; as nothing was predicted, little is expected."""
         sides = Sides.of(problem)
         moved = sides.forward(x)

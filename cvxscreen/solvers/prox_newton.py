@@ -5,8 +5,9 @@ a diagonal M (or none). One step of `ProxNewton` (`solver`):
 
 1. *Evaluate* (`Iterate.evaluate`). The margins ``t = A x`` give a subgradient theta of the losses;
    one product ``A' theta`` gives the gradient and the duality gap, and the method stops on that.
-2. *Model* (`Model`). Around t only the terms on a quadratic piece have curvature, ``1/q_i``. With
-   ``B = diag(q)^{-1/2} A`` on these rows, and g the gradient, the change of the objective is ::
+2. *Model* (`QuadraticModel`). Around t only the terms on a quadratic piece have curvature,
+   ``1/q_i``. With ``B = diag(q)^{-1/2} A`` on these rows, and g the gradient, the change of the
+   objective is ::
 
        g'd + 1/2 ||B d||^2 + 1/2 d'M d + kappa' (|x + d| - |x|)
 
@@ -301,7 +302,7 @@ class Coordinates(NamedTuple):
 
 
 @dataclass(eq=False)
-class Model:
+class QuadraticModel:
     """The model on some features; d is the step, ``u = B d``."""
 
     rows: CurvedRows
@@ -547,7 +548,7 @@ class Iterate:
         found = np.empty(len(self.x), dtype=np.intp)
         return found[: moving_features(self.x, self.dual_residual, self.kappa, found)]
 
-    def model(self, active: Index) -> Model:
+    def model(self, active: Index) -> QuadraticModel:
         """The quadratic model around the point on the `active` features."""
         rows, factor = np.empty(len(self.t), dtype=np.intp), np.empty(len(self.t))
         rows = rows[: curved_terms(self.theta, Terms.of(self.losses), rows, factor)]
@@ -556,7 +557,7 @@ class Iterate:
         if self.damping > 0:
             weight = weight + self.damping * self.problem.column_norms[active] ** 2
         factors = NamedFactors.of(self.problem.design)
-        return Model(
+        return QuadraticModel(
             CurvedRows.of(self.matrix, active, rows, factor, factors),
             Coordinates(weight, self.kappa[active], gradient, x),
         )

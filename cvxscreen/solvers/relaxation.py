@@ -60,7 +60,7 @@ from cvxscreen.solvers.smoothing import (
     SETTLED,
     TIES,
     WITHIN,
-    Nearby,
+    NearOptimum,
     applies,
     least_squares,
     near_optimum,
@@ -261,7 +261,7 @@ class ScreenedRelaxation(
             answer = Answer.of(problem, x, np.zeros(problem.n), np.zeros(0), self.tol)
             self.ends(answer, problem.n, began)
 
-    def at_vertex(self, found: Nearby | None, began: float) -> bool:
+    def at_vertex(self, found: NearOptimum | None, began: float) -> bool:
         """Whether pivots lead from there to a vertex that is certified.
 
         A solver that was named is not passed over: it gets what is left by the rounds.
@@ -285,7 +285,7 @@ class ScreenedRelaxation(
         return self.finished
 
     def closer(
-        self, found: Nearby | None, began: float, solve: Callable[..., Solution]
+        self, found: NearOptimum | None, began: float, solve: Callable[..., Solution]
     ) -> bool:
         """Go to what Newton steps over smoothed losses have found, if anything, or to a vertex."""
         if self.at_vertex(found, began):
@@ -675,7 +675,7 @@ def sample(problem: Problem) -> Problem:
     return draw(problem).of(problem)
 
 
-def foreseen(problem: Problem, enough: float = SETTLED) -> Nearby | None:
+def foreseen(problem: Problem, enough: float = SETTLED) -> NearOptimum | None:
     """A point near the optimum, by Newton steps from one near that of a sample, and so on.
 
     They end with one that takes `enough` terms a coordinate across their kinks.

@@ -225,7 +225,7 @@ def of_few(
 
 
 @dataclass(frozen=True, eq=False)
-class Nearby:
+class NearOptimum:
     """A point near an optimum.
 
     Attributes
@@ -285,7 +285,7 @@ def applies(problem: Problem) -> bool:
 
 def near_optimum(
     problem: Problem, x: Array, margins: Array, wide: int, settled: int | None = None
-) -> Nearby | None:
+) -> NearOptimum | None:
     """Newton steps from x among its `wide` terms nearest to their kinks, or among all of few.
 
     See `Kinks.newton`; `settled` is a multiple of the coordinates where it is omitted. Terms that
@@ -306,7 +306,7 @@ def near_optimum(
 def among(
     problem: Problem, x: Array, margins: Array, apart: NDArray[np.bool_], settled: int,
     wide: int | None = None,
-) -> Nearby | None:
+) -> NearOptimum | None:
     """The same with the lines of the terms `apart` in their place; that mask is changed."""
     f = problem.losses
     others, pull = np.zeros(problem.n), problem.linear
@@ -339,7 +339,7 @@ def among(
             near, others[off], apart[off] = near.beside(more), 0.0, False
         if len(off) <= settled:
             reach, every = max(reach, BESIDE * len(off)), None if len(off) else every
-            return Nearby(problem, x, margins, near, others, reach, every)
+            return NearOptimum(problem, x, margins, near, others, reach, every)
         wide = max(reach, 2 * len(off))
     return None
 

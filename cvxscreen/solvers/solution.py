@@ -401,11 +401,14 @@ def shares_of(screening: Screening) -> dict[str, float]:
 # -- a solution at another C or lambda as a start -------------------------------------------------
 
 
-def warm_start(problem: Problem, solution: Solution) -> Start:
+def warm_start(problem: Problem, solution: Solution, light: bool = False) -> Start:
     """`solution` as a start for `problem`; its dual point is scaled to the new C.
 
-    Over data in chunks only ``solution.x`` counts.
+    Over data in chunks only ``solution.x`` counts. `light_start` where it may be and can be.
     """
+    start = light_start(problem, solution) if light else None
+    if start is not None:
+        return start
     if solution.problem.n != problem.n or solution.problem.d != problem.d:
         raise InvalidInput(
             f"`start` has {solution.problem.n} terms and {solution.problem.d} coordinates; the "
@@ -430,12 +433,6 @@ def moved_slopes(theta: Array, old: LossTerms, new: LossTerms) -> Array:
 
     moved = np.where(theta < 0, factor(old.lo, new.lo), factor(old.hi, new.hi)) * theta
     return np.clip(moved, new.lo, new.hi)
-
-
-def onward_start(problem: Problem, solution: Solution, light: bool) -> Start:
-    """`warm_start`, or where it may be `light` and can be, `light_start`."""
-    start = light_start(problem, solution) if light else None
-    return warm_start(problem, solution) if start is None else start
 
 
 def light_start(problem: Problem, solution: Solution) -> Start | None:

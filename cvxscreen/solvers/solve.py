@@ -34,7 +34,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     charged,
     ready,
 )
-from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Nearby, few, solve_few
+from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Continuation, few, solve_few
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import (
     begins_by_descent,
@@ -347,7 +347,7 @@ def _keep_near(kept: KeptPath, unit: Problem, found: Solution | None) -> None:
     kept.near = None
     if found is not None and (before_loading(unit) or not at_hand(newton)):
         with np.errstate(all="ignore"):
-            kept.near = Nearby.of(unit, found.x)
+            kept.near = Continuation.of(unit, found.x)
 
 
 def _uncompiled(

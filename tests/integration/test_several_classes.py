@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.data_changes.several_classes import AgainstTheRest, Pairs, _ahead
+from cvxscreen.data_changes.several_classes import OneVsOneScores, OneVsRestScores, _ahead
 from cvxscreen.estimators.classifier import votes
 
 K = 4
@@ -13,9 +13,9 @@ OWN = np.random.default_rng(0).integers(0, K, 500)
 ROWS = np.arange(500)
 
 
-def decisions(scores: AgainstTheRest | Pairs, margins: np.ndarray) -> np.ndarray:
+def decisions(scores: OneVsRestScores | OneVsOneScores, margins: np.ndarray) -> np.ndarray:
     """The scores as `predict` has them, from margins, labels times decisions."""
-    if isinstance(scores, AgainstTheRest):
+    if isinstance(scores, OneVsRestScores):
         return np.where(OWN[:, None] == np.arange(K), margins, -margins)
     second = OWN[:, None] == np.array([j for _, j in scores.pairs])
     return votes(np.where(second, margins, -margins), K)
@@ -27,10 +27,10 @@ def ahead(scores: np.ndarray) -> np.ndarray:
     return scores[ROWS, OWN] - others.max(axis=1)
 
 
-@pytest.mark.parametrize("kind", [AgainstTheRest, Pairs])
+@pytest.mark.parametrize("kind", [OneVsRestScores, OneVsOneScores])
 def test_scores_of_any_margins_inside_are_inside(kind: type) -> None:
     rng, scores = np.random.default_rng(1), kind(OWN, K)
-    P = K if kind is AgainstTheRest else K * (K - 1) // 2
+    P = K if kind is OneVsRestScores else K * (K - 1) // 2
     middle = rng.normal(size=(500, P)) * 10.0 ** rng.integers(-6, 6, (500, P))
     width = rng.exponential(size=(500, P)) * 10.0 ** rng.integers(-9, 1, (500, P))
     width[rng.random((500, P)) < 0.3] = 0.0
@@ -46,10 +46,10 @@ def test_scores_of_any_margins_inside_are_inside(kind: type) -> None:
         assert able[ROWS, values.argmax(axis=1)].all()
 
 
-@pytest.mark.parametrize("kind", [AgainstTheRest, Pairs])
+@pytest.mark.parametrize("kind", [OneVsRestScores, OneVsOneScores])
 def test_margins_that_are_known_give_the_scores_themselves(kind: type) -> None:
     rng, scores = np.random.default_rng(2), kind(OWN, K)
-    margins = rng.normal(size=(500, K if kind is AgainstTheRest else K * (K - 1) // 2))
+    margins = rng.normal(size=(500, K if kind is OneVsRestScores else K * (K - 1) // 2))
     expected = decisions(scores, margins)
     for end in scores.scores(ROWS, margins, margins):
         np.testing.assert_allclose(end, expected, rtol=0, atol=1e-13)
@@ -60,7 +60,7 @@ def test_margins_that_are_known_give_the_scores_themselves(kind: type) -> None:
 
 def test_each_end_of_a_lead_is_attained_by_margins_inside() -> None:
     """Of classes against the rest, whose margins are free of each other."""
-    rng, scores = np.random.default_rng(3), AgainstTheRest(OWN, K)
+    rng, scores = np.random.default_rng(3), OneVsRestScores(OWN, K)
     low = rng.normal(size=(500, K))
     high = low + rng.exponential(size=(500, K))
     below, above, _ = _ahead(scores, ROWS, low, high)
@@ -71,7 +71,7 @@ def test_each_end_of_a_lead_is_attained_by_margins_inside() -> None:
 
 
 def test_nothing_is_known_of_margins_without_bounds() -> None:
-    for scores, P in ((AgainstTheRest(OWN, K), K), (Pairs(OWN, K), K * (K - 1) // 2)):
+    for scores, P in ((OneVsRestScores(OWN, K), K), (OneVsOneScores(OWN, K), K * (K - 1) // 2)):
         endless = np.full((500, P), np.inf)
         below, above, able = _ahead(scores, ROWS, -endless, endless)
         assert (below < 0).all()

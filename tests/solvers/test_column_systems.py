@@ -23,7 +23,7 @@ from cvxscreen.solvers.column_systems import (
 )
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.loop import solve_screened
-from cvxscreen.solvers.prox_newton import Coordinates, Model, ProxNewton
+from cvxscreen.solvers.prox_newton import Coordinates, ProxNewton, QuadraticModel
 from cvxscreen.solvers.solution import warm_start
 
 
@@ -75,7 +75,7 @@ def test_a_step_over_zero_is_cut_where_the_model_is_lowest(rng: np.random.Genera
     block, _ = curved_rows(rng, "dense", 60, columns)
     x = rng.choice([-1.0, 1.0], columns) * rng.uniform(1e-3, 1.0, columns)
     x[:3] = (1e-6, -1e-6, 1e-6)
-    model = Model(block, Coordinates(np.full(columns, 0.1), np.full(columns, 0.3),
+    model = QuadraticModel(block, Coordinates(np.full(columns, 0.1), np.full(columns, 0.3),
                                      20.0 * rng.standard_normal(columns), x))
     before = model.value()
     assert model.newton()

@@ -34,7 +34,7 @@ from cvxscreen.solvers.dual_active_set import (
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
-from cvxscreen.solvers.solution import Answer, onward_start, warm_start
+from cvxscreen.solvers.solution import Answer, warm_start
 from cvxscreen.solvers.working_set import ScaledRows, WorkingSet
 
 
@@ -413,7 +413,7 @@ def test_a_light_start_says_what_an_evaluated_one_says(rng: np.random.Generator)
     before = cvxscreen.solve(first.problem.with_(C=1.0), tol=1e-8, start=first)
     for value in (0.6, 1.7):
         here = before.problem.with_(C=value)
-        light, known = onward_start(here, before, True), warm_start(here, before)
+        light, known = warm_start(here, before, True), warm_start(here, before)
         assert light.point is None
         assert light.passes is not None
         assert light.size is not None
@@ -423,18 +423,18 @@ def test_a_light_start_says_what_an_evaluated_one_says(rng: np.random.Generator)
         np.testing.assert_allclose(light.passes[0], here.design.forward(x_theta), atol=1e-7)
         best = cvxscreen.solve(here, tol=1e-8).value
         assert 0.5 * best <= light.size <= best * (1.0 + 1e-7)
-        assert onward_start(here, before, False).point is not None
+        assert warm_start(here, before, False).point is not None
 
 
 def test_no_light_start_where_margins_do_not_scale(rng: np.random.Generator) -> None:
     X, y = words(rng), rng.choice([-1.0, 1.0], N)
     free = cvxscreen.solve(cvxscreen.svm(X, y, intercept=True))
-    assert onward_start(free.problem.with_(C=2.0), free, True).passes is None
+    assert warm_start(free.problem.with_(C=2.0), free, True).passes is None
     tilted = make("hinge", rng, linear=rng.standard_normal(D))
     found = cvxscreen.solve(tilted)
-    assert onward_start(tilted.with_(C=2.0), found, True).passes is None
+    assert warm_start(tilted.with_(C=2.0), found, True).passes is None
     other = cvxscreen.solve(cvxscreen.svm(words(rng), y))
-    start = onward_start(cvxscreen.svm(X, y, C=2.0), other, True)
+    start = warm_start(cvxscreen.svm(X, y, C=2.0), other, True)
     assert start.passes is None
 
 

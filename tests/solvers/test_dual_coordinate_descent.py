@@ -21,7 +21,7 @@ from cvxscreen.solvers.dual_coordinate_descent import (
     _Run,
     descend_along,
     epoch,
-    onward,
+    extrapolated,
     row_product,
 )
 from cvxscreen.solvers.interface import Start
@@ -231,7 +231,7 @@ def test_along_C_it_goes_on_from_what_is_known():
     solved = [cvxscreen.solve(p.with_(C=C), tol=1e-12) for C in values[:2]]
     known = [(s.problem.C, s.x, s.theta) for s in solved]
     last = p.with_(C=values[2])
-    start = onward(last, known)
+    start = extrapolated(last, known)
     x = known[1][1] + (known[1][1] - known[0][1])
     assert reference_point(last, x, start.theta).relative_gap <= 1e-9
     (found,) = descend_along(p, values[2:], 1e-7, known=known)
@@ -244,11 +244,11 @@ def test_where_no_slope_is_at_its_end_the_solution_stays():
     p = cvxscreen.svm(X, y)
     s = cvxscreen.solve(p.with_(C=1e4), tol=1e-12)
     assert (np.abs(s.theta) < 1e4).all()
-    start = onward(p.with_(C=2e4), [(5e3, 0.9 * s.x, 0.9 * s.theta), (1e4, s.x, s.theta)])
+    start = extrapolated(p.with_(C=2e4), [(5e3, 0.9 * s.x, 0.9 * s.theta), (1e4, s.x, s.theta)])
     np.testing.assert_array_equal(start.theta, s.theta)
     bent = cvxscreen.svm(X, y, loss="squared_hinge").with_(C=2e4)
-    assert (onward(bent, [(1e4, s.x, s.theta)]).theta != s.theta).any()
-    assert onward(p, []) is None
+    assert (extrapolated(bent, [(1e4, s.x, s.theta)]).theta != s.theta).any()
+    assert extrapolated(p, []) is None
 
 
 @pytest.mark.parametrize("share", [0.5, 0.47])

@@ -13,7 +13,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import few_terms, solve
 from cvxscreen.solvers.compiled_path.segments import KeptPath
-from cvxscreen.solvers.few_terms import CHANGES, MOST, Curvature, Nearby, Sides, solve_few
+from cvxscreen.solvers.few_terms import CHANGES, MOST, Continuation, Curvature, Sides, solve_few
 
 LOSSES = ("hinge", "squared", "absolute", "quantile", "huber", "epsilon")
 
@@ -30,10 +30,10 @@ def problem_of(loss: str, intercept: bool, n: int = 600, d: int = 6) -> Problem:
     return cvxscreen.regression(X, y, loss=loss, intercept=intercept)
 
 
-def after(problem: Problem) -> Nearby:
+def after(problem: Problem) -> Continuation:
     """What is known once it was solved."""
     with np.errstate(all="ignore"):
-        return Nearby.of(problem, solve_few(problem, 1e-12)[0])
+        return Continuation.of(problem, solve_few(problem, 1e-12)[0])
 
 
 @pytest.mark.parametrize("intercept", [False, True])

@@ -15,7 +15,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.rows import ScreenedRows
-from cvxscreen.solvers.solution import Answer, Solution, onward_start
+from cvxscreen.solvers.solution import Answer, Solution, warm_start
 
 
 def pair(problem: Problem) -> tuple[Point, Point]:
@@ -73,10 +73,10 @@ def test_no_light_start_from_what_is_not_certified() -> None:
     problem = build(Case("hinge", n=60))
     after = problem.with_(C=2.0 * problem.C)
     solved = cvxscreen.solve(problem, solver="newton")
-    assert onward_start(after, solved, True).passes is not None
+    assert warm_start(after, solved, True).passes is not None
     cut = cvxscreen.solve(problem, max_iter=1)
     assert cut.status == "iteration_limit"
-    start = onward_start(after, replace(cut, answer=known(cut)), True)
+    start = warm_start(after, replace(cut, answer=known(cut)), True)
     assert start.passes is None
     assert start.point is not None
 
@@ -89,7 +89,7 @@ def test_a_light_start_keeps_x_apart_from_that_of_the_duals(off: float) -> None:
     answer = Answer.of(problem, (1.0 + off) * found.x, found.theta, np.zeros(0), 1.0)
     assert answer.proof.ok
     after = problem.with_(C=2.0 * problem.C)
-    start = onward_start(after, replace(found, answer=answer), True)
+    start = warm_start(after, replace(found, answer=answer), True)
     assert start.passes is not None
     assert start.size is not None
     np.testing.assert_allclose(start.passes[0], after.design.forward(start.x), atol=1e-12)

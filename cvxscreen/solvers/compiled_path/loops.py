@@ -151,8 +151,10 @@ class Margins(NamedTuple):
         return cls._make([*np.zeros((7, n)), np.zeros(n + 1, np.int64)])
 
 
-class Found(NamedTuple):
+class PathOutput(NamedTuple):
     """The points of a stretch, K of them.
+
+    The caller makes the arrays, and the loop fills them.
 
     Attributes
     ----------
@@ -170,7 +172,7 @@ class Found(NamedTuple):
     record: Array
 
 
-class Request(NamedTuple):
+class PathOptions(NamedTuple):
     """What is asked for.
 
     Attributes
@@ -197,7 +199,7 @@ class Request(NamedTuple):
 
 KEPT, PREDICTED, REFUTED, ROUNDS, STEPS, PASSES, GAP, DONE = range(8)
 COLUMNS = ("kept", "predicted", "refuted", "rounds", "steps", "passes", "gap", "done")
-"""Of `Found.record`, one row a point."""
+"""Of `PathOutput.record`, one row a point."""
 
 STATE = np.dtype([
     ("factor", "f8"),  # C of the last point over that of the data; 0 before the first
@@ -901,8 +903,8 @@ def follow_path(
     along : Margins
     state : record
         Of `STATE`.
-    request : Request
-    found : Found
+    request : PathOptions
+    found : PathOutput
         Gets the points.
     """
     factors, screen, free = request.factors, request.screen, data.free

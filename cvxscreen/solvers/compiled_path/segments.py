@@ -38,14 +38,14 @@ from cvxscreen.solvers.compiled_path.loops import (
     SAFE,
     STATE,
     Data,
-    Found,
     Margins,
-    Request,
+    PathOptions,
+    PathOutput,
     Terms,
     Workspace,
     newton,
 )
-from cvxscreen.solvers.few_terms import Nearby
+from cvxscreen.solvers.few_terms import Continuation
 from cvxscreen.solvers.newton import default_weight, typical_span
 
 if TYPE_CHECKING:
@@ -387,20 +387,20 @@ class CompiledPath:
         X, record = np.empty((K, self.problem.d)), np.zeros((K, len(COLUMNS)))
         factors, codes = values / self.problem.C, np.empty((K, n), dtype=np.int8)
         pool, first = np.empty(K * n), np.zeros(K, dtype=np.int64)  # what is not used costs nothing
-        count = self.follow(factors, Found(X, codes, pool, first, record))
+        count = self.follow(factors, PathOutput(X, codes, pool, first, record))
         if self.centre is not None:
             X[:count, self.data.free] -= X[:count] @ self.centre
         theta = PackedSlopes(losses.lo, losses.hi, factors, codes, pool, first)
         theta = theta if count == K else theta.head(count)
         return Uncertified(values[:count], X[:count], theta, record[:count])
 
-    def follow(self, factors: Array, found: Found) -> int:
+    def follow(self, factors: Array, found: PathOutput) -> int:
         """Fill `found`; how many points are done."""
         k, share = 0, 1.0
         if len(factors) and self.state["factor"] == 0.0 and self.screen == CERTIFIED:
             share = self.begin_at_sample(float(factors[0]))
         rough = loops.PILOT if self.kinked else 0.0
-        request = Request(factors, self.screen, self.tol, share, rough)
+        request = PathOptions(factors, self.screen, self.tol, share, rough)
         arguments = (self.data, self.reduced, self.work, self.along, self.state, request, found)
         while k < len(factors):
             if k or (self.state["factor"] > 0.0 and np.isfinite(self.state["stride"])):
@@ -515,14 +515,14 @@ class KeptPath:
     ----------
     path : CompiledPath or None
         The last one, where it is small enough to be kept.
-    near : Nearby or None
+    near : Continuation or None
         Where the last solve has ended that was none of the path's, while nothing is loaded.
     solves : int
         How often they were.
     """
 
     path: CompiledPath | None = None
-    near: Nearby | None = None
+    near: Continuation | None = None
     solves: int = 0
 
     def again(self) -> bool:
@@ -737,10 +737,10 @@ def _types() -> tuple[tuple[Any, ...], list[Any]]:
     line = np.empty(1)
     square = line.reshape(1, 1)
     terms, work, along = Terms(square, *[line] * 6), Workspace.of_size(1, 1), Margins.of_size(1)
-    found = Found(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
+    found = PathOutput(square, np.empty((1, 1), np.int8), line, np.empty(1, np.int64), square)
     parts = (
         Data(terms, line, line, square, -1, 0.0), terms, work, along,
-        np.zeros(1, RECORD)[0], Request(line, OFF, 0.0, 1.0, 0.0), found,
+        np.zeros(1, RECORD)[0], PathOptions(line, OFF, 0.0, 1.0, 0.0), found,
     )
     return parts, [numba.typeof(part) for part in parts]
 
