@@ -188,7 +188,8 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
         raise NotScreenable("no constraint bounds a sum of losses")
     ones = np.ones(len(rows))
     first = recognise_standard(at_multipliers(standard, rows, ones), strongly_convex=False)
-    check(first, beyond=lambda z: -float(standard.rows.values(z)[rows].sum()))
+    pick = sp.csr_array((ones, rows, np.arange(len(rows) + 1)), (len(rows), standard.rows.shape[0]))
+    check(first, budgets=standard.rows.combine(pick))
     others = []
     for k in range(len(rows)):
         twice = ones.copy()
@@ -231,8 +232,11 @@ def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Stand
     """
     weights = np.zeros(standard.rows.shape[0])
     weights[rows] = multipliers
+    linear = standard.linear - standard.rows.adjoint(weights)
+    # A level that costs what its budgets pull is a coordinate all the same.
+    linear[(linear == 0.0) & (standard.linear != 0.0)] = np.finfo(np.float64).tiny
     return standard._replace(
-        linear=standard.linear - standard.rows.adjoint(weights),
+        linear=linear,
         constant=standard.constant - float(weights @ standard.rows.offset),
         rows=_emptied(standard.rows, rows),
         cones=tuple(part for cone in standard.cones for part in _around(cone, rows)),

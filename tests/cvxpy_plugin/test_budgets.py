@@ -112,6 +112,27 @@ def losses_of_two_groups(n: int, d: int, seed: int) -> cp.Problem:
 
 
 @written
+def worst_group(n: int, d: int, seed: int) -> cp.Problem:
+    """The worse off of two groups: the largest of two sums of losses is a level above both."""
+    X, y = fit(n, d, seed)
+    w, b = cp.Variable(d), cp.Variable()
+    margins, half = 1 - cp.multiply(np.sign(y), X @ w + b), n // 3
+    worst = cp.maximum(cp.sum(cp.pos(margins[:half])) / half, cp.sum(cp.pos(margins[half:])) / n)
+    return cp.Problem(cp.Minimize(worst + 0.01 * cp.sum_squares(w)), [w <= 0.5])
+
+
+@written
+def worst_of_three(n: int, d: int, seed: int) -> cp.Problem:
+    """The same as its linear program, below 0 where nothing is lost."""
+    X, y = fit(n, d, seed)
+    w, level = cp.Variable(d), cp.Variable()
+    rows = [
+        cp.norm1(X[k::3] @ w - y[k::3]) / len(y[k::3]) - 3 <= level + 0.01 * k for k in range(3)
+    ]
+    return cp.Problem(cp.Minimize(level), rows)
+
+
+@written
 def loose(n: int, d: int, seed: int) -> cp.Problem:
     """A budget that nobody uses up."""
     R, risk = returns(n, d, seed)

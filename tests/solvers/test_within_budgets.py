@@ -103,6 +103,37 @@ def test_within_a_budget(name: str, size: float) -> None:
     assert np.abs(gradient).max() <= 1e-6 * steepest
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("d", [2, 12])
+def test_a_level_that_budgets_share(d: int, size: float) -> None:
+    """The largest of two sums begins where they are, and at multipliers that its cost is."""
+    objective, budget = budgeted_fit(n=300, d=d)
+    wide = np.eye(1, d + 1, d)[0]
+    objective = replace(
+        objective, design=Rows(np.zeros((0, d + 1))), quadratic=Quadratic(np.zeros(d + 1)),
+        linear=size * wide,
+    )
+    X = np.hstack([budget.design.dense(np.arange(300)), np.zeros((300, 1))])
+    parts = [
+        replace(
+            budget, design=Rows(X[at]), losses=budget.losses.take(at), linear=-wide, constant=0.0,
+            quadratic=Quadratic(np.zeros(d + 1)),
+        )
+        for at in (np.arange(90), np.arange(90, 300))
+    ]
+    found = within_budgets(objective, parts)
+    assert found is not None
+    assert found.steps < 40
+    assert found.weights.sum() == pytest.approx(size, rel=1e-8)
+    x, sums = cp.Variable(d), []
+    for part in parts:
+        z = part.design.matrix[:, :d] @ x - part.losses.b
+        sums.append(cp.sum(cp.maximum(1.5 * z, -z)))
+    truth = cp.Problem(cp.Minimize(cp.maximum(*sums)))
+    truth.solve(solver="CLARABEL")
+    assert found.x[d] == pytest.approx(truth.value, rel=1e-7)
+
+
 @pytest.fixture
 def few_columns(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Coordinates of every problem that is solved, where 100 are already many."""

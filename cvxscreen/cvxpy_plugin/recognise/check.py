@@ -9,7 +9,7 @@ finite is looked at in all rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.sample import (
     MANY,
@@ -103,8 +104,7 @@ def last_check_point(recognition: Recognition) -> Array:
 
 
 def check(
-    recognition: Recognition, *, at: Array | None = None,
-    beyond: Callable[[Array], float] | None = None,
+    recognition: Recognition, *, at: Array | None = None, budgets: Stack | None = None,
 ) -> None:
     """Compare the recognised problem with the user's.
 
@@ -112,8 +112,8 @@ def check(
     ----------
     at : array, shape (d,), optional
         A point to compare at instead, for a recognition that differs from a checked one by factors.
-    beyond : callable, optional
-        From all columns to what the recognised objective has beyond the user's (to be minimised).
+    budgets : Stack, optional
+        Rows over all columns that the user holds above 0 and the recognised objective falls by.
 
     Raises
     ------
@@ -125,13 +125,13 @@ def check(
     own = [] if original is None else original.variables()
     read = [] if original is None or canonical.whole is None else canonical.whole.variables()
     helpers = [v for v in read if all(v is not variable for variable in own)]
-    sample = Sample.of(recognition) if beyond is None else None
+    sample = Sample.of(recognition) if budgets is None else None
     part = recognition.problem if sample is None else sample.problem(recognition.problem)
     with preserved_values(own), np.errstate(invalid="ignore", over="ignore"):
         some = None if sample is None else part
         chosen = check_points(recognition, some) if at is None else [at]
         points = [
-            at_best_helpers(recognition, x) if sample is None or sample.level is None
+            at_best_helpers(recognition, x, budgets) if sample is None or sample.level is None
             else _at(sample.level, recognition, part, x) for x in chosen
         ]
         for x in points:
@@ -153,8 +153,8 @@ def check(
                 else:
                     said = objective_at(recognition, sample, slacks)
                 truth = float("nan") if said is None else float(np.asarray(np.real(said)).item())
-                if beyond is not None:
-                    truth += canonical.sign * beyond(z)
+                if budgets is not None:
+                    truth -= canonical.sign * float(budgets.values(z).sum())
             if sample is not None and at is None and not _finite(recognition.problem.design, x):
                 raise NotScreenable("the data hold NaN or infinity")
             _compare(recognition, x, truth, part)
@@ -175,12 +175,12 @@ def _at(level: Level, recognition: Recognition, part: Problem, x: Array) -> Arra
     return x
 
 
-def at_best_helpers(recognition: Recognition, x: Array) -> Array:
+def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = None) -> Array:
     """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
 
     The user's objective is the minimum over them (the bound of a norm or of a maximum, the level
     of a sum of largest entries). They are put at the lowest point of the objective along their own
-    axis, not below what a constraint asks for.
+    axis, not below what a constraint, or one of `budgets` (see `check`), asks for.
     """
     problem, standard = recognition.problem, recognition.standard
     helpers = recognition.helpers()
@@ -188,12 +188,19 @@ def at_best_helpers(recognition: Recognition, x: Array) -> Array:
         return x
     x = x.copy()
     columns = {int(j): problem.design.column(int(j)) for j in helpers}
+    each = () if budgets is None else np.eye(budgets.shape[0])
+    rises = [budgets.adjoint(row)[recognition.core] for row in each]
     frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
     for _ in range(min(len(columns), 2)):  # a helper may bound another one
         for j, column in columns.items():
             margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
-            away = _lowest_along(problem, x, j, column, margins)
+            rise = np.array([row[j] for row in rises])
+            away = _lowest_along(problem, x, j, column, margins, float(rise.sum()))
             low = _least_step(problem, x, frame, j, column, margins)
+            if (rise > 0).any():
+                levels = budgets.values(recognition.columns(x))
+                low = max(low, float(np.max(-levels[rise > 0] / rise[rise > 0])))
+                away = max(away, low)
             x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
     return x
 
@@ -237,10 +244,15 @@ def _least_in_cones(slack: Array, own: Array) -> float:
     return float(np.max(needed, initial=-np.inf))
 
 
-def _lowest_along(problem: Problem, x: Array, j: int, column: Array, margins: Array) -> float:
-    """The step along coordinate j to the lowest objective; -inf where it only ever falls."""
+def _lowest_along(
+    problem: Problem, x: Array, j: int, column: Array, margins: Array, more: float
+) -> float:
+    """The step along coordinate j to the lowest objective; -inf where it only ever falls.
+
+    `more` is what the objective rises by along it beside what the problem says.
+    """
     losses, quadratic = problem.losses, problem.quadratic
-    first = float(quadratic.apply(x)[j] + problem.linear[j])
+    first = float(quadratic.apply(x)[j] + problem.linear[j]) + more
     unit = np.zeros(problem.d)
     unit[j] = 1.0
     curve = float(quadratic.apply(unit)[j])

@@ -511,9 +511,12 @@ class Stack:
         filled = sparse.nnz + sum(matrix.size for _, _, matrix in parts)
         if filled < 0.25 * rows * d:
             for place, where, matrix in parts:
-                wide = sp.lil_array((rows, d))
-                wide[place, where] = matrix
-                sparse = sp.csr_array(sparse + sp.csr_array(wide))
+                full = np.zeros(rows + 1, dtype=np.intp)
+                full[1:][place] = matrix.shape[1]
+                index = np.tile(np.arange(d)[where], len(matrix))
+                wide = sp.csr_array((matrix.ravel(), index, np.cumsum(full)), shape=(rows, d))
+                wide.eliminate_zeros()
+                sparse = sp.csr_array(sparse + wide)
             return sp.csr_matrix(sparse)
         out = sparse.toarray()
         for place, where, matrix in parts:

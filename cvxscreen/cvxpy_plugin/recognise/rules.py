@@ -141,6 +141,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if maxima is None and len(numbers):
         _check_data(rows, touched)
     kept, unused = core[~drop], core[drop]
+    _check_helpers(draft, kept)
     steps = list(draft.steps)
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
@@ -297,6 +298,20 @@ def _check_strongly_convex(
     return np.asarray(apart)
 
 
+def _check_helpers(draft: Draft, kept: Index) -> None:
+    """Refuse helpers of CVXPY that are many times the user's own coordinates.
+
+    They are losses in a constraint, which are better read as a budget.
+    """
+    helpers = int(np.count_nonzero(~draft.standard.own()[kept]))
+    coordinates = len(kept) - helpers
+    if helpers > max(MOST_TRIED, HANDFUL * coordinates):
+        raise NotScreenable(
+            f"there are {coordinates} coordinates and {helpers} helpers of CVXPY's that no loss "
+            "accounts for"
+        )
+
+
 def _check_worth(
     draft: Draft, problem: Problem, kept: Index, counts: tuple[int, int], alone: bool
 ) -> None:
@@ -305,17 +320,9 @@ def _check_worth(
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
     neighbours), as every one of them is bent somewhere. Nor is it so where columns can go, held at
-    0 by bounds. Helpers of CVXPY that are many times the user's own coordinates are losses in a
-    constraint, which are better read as a budget. `counts` are the terms, cones among them, and the
-    entries of their rows.
+    0 by bounds. `counts` are the terms, cones among them, and the entries of their rows.
     """
     coordinates, (terms, filled) = len(kept), counts
-    helpers = int(np.count_nonzero(~draft.standard.own()[kept]))
-    if helpers > max(MOST_TRIED, HANDFUL * (coordinates - helpers)):
-        raise NotScreenable(
-            f"there are {coordinates - helpers} coordinates and {helpers} helpers of CVXPY's that "
-            "no loss accounts for"
-        )
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
     if alone or draft.composite or terms >= fewest * coordinates:
         return
