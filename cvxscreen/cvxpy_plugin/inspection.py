@@ -43,6 +43,7 @@ from cvxscreen.cvxpy_plugin.composite import (
     recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.norm_of_losses import norm_as_squares
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
@@ -105,6 +106,12 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
     try:
         made = recognise_refused(problem, refusal)
     except NotScreenable:
+        norm = norm_as_squares(problem)
+        if norm is not None and norm.cost() > 0.0:
+            norm.weight.value = norm.cost() / (2.0 * norm.first())
+            found = explain(norm.inner)
+            if found.recognised:
+                return replace(found, beside=norm.descriptions)
         return Explanation(False, (str(refusal),), seconds=process_time() - began)
     if isinstance(made, Recognition):
         return Explanation.of(made.problem, process_time() - began)

@@ -96,6 +96,8 @@ def screened_solve(problem: Any, request: Request) -> Any:
     began, began_cpu = perf_counter(), thread_time()
     if request.builtin:
         Limits(*map(request.options.get, LIMITS))
+    if _screened_norm(problem, request):
+        return problem.value
     found = _recognised(problem, request)
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
@@ -135,6 +137,36 @@ def _screened_beside(
     if isinstance(outcome, Report):
         request.say(outcome)
     return outcome
+
+
+def _screened_norm(problem: Any, request: Request) -> bool:
+    """Whether the problem has the norm of many losses and could be solved by their squares."""
+    if not request.leaves_choice:
+        return False
+    from cvxscreen.cvxpy_plugin.norm_of_losses import norm_as_squares, screened_norm
+
+    made = norm_as_squares(problem)
+    if made is None:
+        return False
+    request.check_options(problem)
+
+    def solve(inner: Any) -> tuple[Solution, Report] | str:
+        began, found = perf_counter(), _recognised(inner, request)
+        if not isinstance(found, Recognition):
+            return found if isinstance(found, str) else "its losses stand beside another part"
+        outcome = _screened(found, request, perf_counter() - began)
+        last = last_solution(found)
+        if isinstance(outcome, str) or last is None or not last.certificate.ok:
+            return "the problem with squares in place of its norm was not solved"
+        return last, outcome
+
+    began = thread_time()
+    with ignore_warnings():
+        outcome = screened_norm(made, problem, solve, request.tol)
+    if isinstance(outcome, str):
+        TRIALS.count(problem, vain=thread_time() - began)
+        return False
+    return True
 
 
 def _recognised(problem: Any, request: Request) -> Found | str:

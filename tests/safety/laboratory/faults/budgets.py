@@ -1,4 +1,4 @@
-"""Faults of problems with losses in budgets: recognition, rounds, certificate, dual values."""
+"""Faults of losses in budgets and norms: recognition, rounds, certificate, dual values."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ solved = of("cvxpy_plugin/budgets.py", TESTS)
 WITHIN = "solvers/test_within_budgets.py"
 on_path = of("solvers/interior_point.py", WITHIN)
 built_in = of("solvers/within_budgets.py", WITHIN)
+NORMS = "cvxpy_plugin/test_norm_of_losses.py"
+of_norms = of("cvxpy_plugin/norm_of_losses.py", NORMS)
 
 FAULTS = (
     read("a budget's level is left out of the Lagrangian", DROPPED,
@@ -17,8 +19,8 @@ FAULTS = (
          "constant=standard.constant - 0.0 * float(weights @ standard.rows.offset),",
          "another problem is solved", f"{TESTS}::test_the_plain_answer"),
     read("a budget is added with the wrong sign", SIGN,
-         "linear=standard.linear - standard.rows.adjoint(weights),",
-         "linear=standard.linear + standard.rows.adjoint(weights),",
+         "linear = standard.linear - standard.rows.adjoint(weights)",
+         "linear = standard.linear + standard.rows.adjoint(weights)",
          "the budget's losses are not found", f"{TESTS}::test_the_plain_answer"),
     read("losses of the Lagrangian do not scale with the multiplier", DROPPED,
          "weights[place] = weight", "weights[place] = 1.0",
@@ -64,4 +66,20 @@ FAULTS = (
            "restored.multipliers[made.rows] = 0.0 * multipliers",
            "CVXPY's dual values are not those of the problem",
            f"{TESTS}::test_the_plain_answer"),
+    on_path("a level that budgets share begins at 0", DROPPED,
+            "self.x[j] = float(np.max(above[falls > 0] / falls[falls > 0]))",
+            "self.x[j] = 0.0 * float(np.max(above[falls > 0] / falls[falls > 0]))",
+            "a largest of sums takes a multiple of the steps, or is not solved",
+            f"{WITHIN}::test_a_level_that_budgets_share"),
+    of_norms("a bound is not freed of what goes with the weight", DROPPED,
+             "found.certificate.dual + conjugates", "found.certificate.dual + 0.0 * conjugates",
+             "what is certified at one weight is not at the others",
+             f"{NORMS}::test_lines_lie_below_and_touch"),
+    of_norms("a bound rises by what it falls by", SIGN,
+             "0.5 * cost - conjugates / s", "0.5 * cost + conjugates / s",
+             "a bound that is none is certified", f"{NORMS}::test_lines_lie_below_and_touch"),
+    of_norms("a norm without a certificate is handed out", SLACK,
+             "if not relative <= tol:", "if not relative <= np.inf:",
+             "an answer at the wrong weight passes",
+             f"{NORMS}::test_a_wrong_answer_is_not_handed_out"),
 )
