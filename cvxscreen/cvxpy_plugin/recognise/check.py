@@ -188,8 +188,9 @@ def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = 
         return x
     x = x.copy()
     columns = {int(j): problem.design.column(int(j)) for j in helpers}
-    each = () if budgets is None else np.eye(budgets.shape[0])
-    rises = [budgets.adjoint(row)[recognition.core] for row in each]
+    rises = [] if budgets is None else [
+        budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
+    ]
     frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
     for _ in range(min(len(columns), 2)):  # a helper may bound another one
         for j, column in columns.items():
@@ -197,7 +198,7 @@ def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = 
             rise = np.array([row[j] for row in rises])
             away = _lowest_along(problem, x, j, column, margins, float(rise.sum()))
             low = _least_step(problem, x, frame, j, column, margins)
-            if (rise > 0).any():
+            if budgets is not None and (rise > 0).any():
                 levels = budgets.values(recognition.columns(x))
                 low = max(low, float(np.max(-levels[rise > 0] / rise[rise > 0])))
                 away = max(away, low)
