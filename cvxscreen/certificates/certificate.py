@@ -660,7 +660,6 @@ def side_part(
     side = problem.side
     if side is None:
         return SidePart(residual)
-    m = len(side.offset)
     if not np.isfinite(mu).all():
         return SidePart(
             residual, refused="the multipliers of the side constraints hold NaN or infinity"
@@ -674,7 +673,8 @@ def side_part(
     residual = residual - side.adjoint(mu)
     slack = side.slack(x)
     violation = float(np.linalg.norm(slack - side.project(slack)))
-    matrix, unit = abs(side.matrix), 4 * (m + problem.d + 8) * EPS
+    # Rows without a multiplier add zeros to the sums, which rounds nothing.
+    matrix, unit = abs(side.matrix), 4 * (np.count_nonzero(mu) + problem.d + 8) * EPS
     reach = matrix @ np.abs(x) + np.abs(side.offset)
     gap = abs(float(mu @ slack)) + unit * float(np.abs(mu) @ reach)
     load = matrix.T @ np.abs(mu) + np.abs(residual)

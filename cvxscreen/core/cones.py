@@ -59,18 +59,20 @@ def _project(kind: str, size: int, v: Array) -> Array:
 
 
 def _surely_inside(kind: str, size: int, v: Array, rounding: Array) -> bool:
-    """Whether everything within `rounding` of `v` (entry by entry) lies in the cone."""
+    """Whether everything within `rounding` of `v` (entry by entry) lies in a run of cones."""
     if kind == "zero":
         return not len(v)
     if kind == "nonneg":
         return bool((v >= rounding).all())
-    reach = float(np.linalg.norm(rounding)) * (1.0 + gamma(len(v) + 4))
-    room = gamma(10 * size * size + 16) * float(np.linalg.norm(v)) + 2.0 * reach
+    table = v.reshape(-1, height(kind, size))
+    reach = np.linalg.norm(rounding.reshape(table.shape), axis=1)
+    reach *= 1.0 + gamma(table.shape[1] + 4)
+    room = gamma(10 * size * size + 16) * np.linalg.norm(table, axis=1) + 2.0 * reach
     if kind == "soc":
-        return float(v[0]) - float(np.linalg.norm(v[1:])) >= room
+        return bool((table[:, 0] - np.linalg.norm(table[:, 1:], axis=1) >= room).all())
     square = v.reshape(size, size, order="F")
     # Symmetric eigenvalues are computed within a small multiple of the unit of |v| (Weyl).
-    return float(np.linalg.eigvalsh(0.5 * (square + square.T))[0]) >= room
+    return bool(np.linalg.eigvalsh(0.5 * (square + square.T))[0] >= room[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,18 +116,18 @@ class SideConstraints:
             yield kind, size, slice(start, stop)
             start = stop
 
-    def runs(self) -> Iterator[tuple[str, int, slice]]:
+    @cached_property
+    def runs(self) -> tuple[tuple[str, int, slice], ...]:
         """Kind, size and rows of cones that lie next to each other and are alike.
 
         A cone of matrices is a run of its own.
         """
-        start = 0
-        for _, alike in groupby(enumerate(self.dims), _alike):
-            cones = [entry for _, entry in alike]
-            kind, size = cones[0]
-            stop = start + len(cones) * height(kind, size)
-            yield kind, size, slice(start, stop)
+        found, start = [], 0
+        for (kind, size, _), alike in groupby(enumerate(self.dims), _alike):
+            stop = start + sum(1 for _ in alike) * height(kind, size)
+            found.append((kind, size, slice(start, stop)))
             start = stop
+        return tuple(found)
 
     @property
     def second_order(self) -> NDArray[np.bool_]:
@@ -150,7 +152,7 @@ class SideConstraints:
         """Projection of `v` onto K."""
         v = np.asarray(v, dtype=np.float64)
         out = np.empty_like(v)
-        for kind, size, rows in self.runs():
+        for kind, size, rows in self.runs:
             out[rows] = _project(kind, size, v[rows])
         return out
 
@@ -158,7 +160,7 @@ class SideConstraints:
         """Projection of `multipliers` onto the dual cone K*."""
         v = np.asarray(multipliers, dtype=np.float64)
         out = np.empty_like(v)
-        for kind, size, rows in self.runs():
+        for kind, size, rows in self.runs:
             out[rows] = v[rows] if kind == "zero" else _project(kind, size, v[rows])
         return out
 
@@ -196,7 +198,7 @@ class SideConstraints:
         slack, rounding = self.slack(x), self._rounding(x)
         return all(
             _surely_inside(kind, size, slack[rows], rounding[rows])
-            for kind, size, rows in self.blocks()
+            for kind, size, rows in self.runs
         )
 
     def nearness(self, x: ArrayLike) -> float:
@@ -217,7 +219,7 @@ class SideConstraints:
         rounding = rounding + self._reach * away
         inside = all(
             _surely_inside(kind, size, slack[part], rounding[part])
-            for kind, size, part in self.blocks()
+            for kind, size, part in self.runs
             if kind != "zero"
         )
         return away if inside else float("inf")

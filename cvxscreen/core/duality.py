@@ -770,7 +770,9 @@ def _assemble(
     if problem.side is not None:
         dual_residual = dual_residual - problem.side.adjoint(mu)
         slack = problem.side.slack(x)
-        matrix, width = abs(problem.side.matrix), gamma(len(mu) + problem.d + 8)
+        # Rows without a multiplier add zeros to the sums, which rounds nothing.
+        held = int(np.count_nonzero(mu))
+        matrix, width = abs(problem.side.matrix), gamma(held + problem.d + 8)
         room = matrix @ np.abs(x) + np.abs(problem.side.offset)
         side_gap = max(float(mu @ slack), 0.0) + width * float(np.abs(mu) @ room)
         sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(At_theta + linear)

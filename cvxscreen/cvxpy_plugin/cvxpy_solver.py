@@ -264,7 +264,7 @@ def _side(problem: Problem, z: Any) -> tuple[tuple[Any, Callable[[Any], Array]],
     if problem.side is None:
         return ()
     made: list[tuple[Any, Callable[[Any], Array]]] = []
-    for kind, size, rows in problem.side.runs():
+    for kind, size, rows in problem.side.runs:
         value = sp.csc_array(problem.side.matrix[rows]) @ z + problem.side.offset[rows]
         if kind == "zero":
             made.append((value == 0, _minus_vector))

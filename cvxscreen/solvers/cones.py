@@ -80,7 +80,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
         """How far inside of each second-order cone `x` is, relative to its size; infinite else."""
         side = _side(self.problem)
         slack, out = side.slack(x), []
-        for kind, size, rows in side.runs():
+        for kind, size, rows in side.runs:
             if kind == "soc":
                 table = slack[rows].reshape(-1, size)
                 head, norm = table[:, 0], np.linalg.norm(table[:, 1:], axis=1)

@@ -767,20 +767,13 @@ class PrimalDualPath:
         if not z.any():  # no margin has a constant: as wide as where a budget is used up
             total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
             wide = float(np.max(np.abs(f.constants) / np.maximum(total, 1e-300)))
-        # A level that budgets share, as of the largest of some sums, lies where these are.
+        # A level that budgets share, as of the largest of some sums, is theirs to follow; what it
+        # costs is the sum of their multipliers.
         shared = self.unseen & (self.M.diagonal() == 0) & (f.linears < 0).any(axis=0)
         pulls = np.where(shared, 0.0, f.linears.sum(axis=0))
         self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), pulls, 0.0)
         self.t = f.forward(self.x)
         z = self.t - f.b
-        constants = f.constants
-        if shared.any():
-            beyond = np.where(np.abs(z) > 0, np.maximum(self.lo * z, self.hi * z), 0.0)
-            above = f.constants + f.linears @ self.x + self._sums(np.where(of_losses, beyond, 0.0))
-            for j in np.flatnonzero(shared):
-                falls = np.maximum(-f.linears[:, j], 0.0)
-                self.x[j] = float(np.max(above[falls > 0] / falls[falls > 0]))
-            constants = constants + f.linears[:, shared] @ self.x[shared]
         reach = max(float(np.abs(z[of_losses]).mean()), 1e-300)
         pull = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
         own = of_losses & (f.part < 0)
@@ -790,7 +783,7 @@ class PrimalDualPath:
             pull = pull + np.abs(f.adjoint(np.where(np.isfinite(slopes), slopes, 0.0)))
         usual = np.abs(self.x) + 1e-3 * float(np.abs(self.x).mean())
         total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
-        size = np.maximum(np.maximum(np.abs(constants), 1e-3 * reach * total), 1e-300)
+        size = np.maximum(np.maximum(np.abs(f.constants), 1e-3 * reach * total), 1e-300)
         self.weights = np.maximum(BUDGET_MULTIPLIER * float(pull @ usual) / size, 1e-300)
         for j in np.flatnonzero(shared & (f.problem.linear > 0)):
             falls = np.maximum(-f.linears[:, j], 0.0)

@@ -470,6 +470,55 @@ def test_a_multiplier_of_the_wrong_sign_is_refused() -> None:
     assert "outside its box" in certify(problem, x, [1.0, 0.0, -1.0, 0.0]).reason
 
 
+def held(idle: int, seed: int = 0) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """A linear function over rows, `idle` of them far from binding; the optimum, multipliers."""
+    rng = np.random.default_rng(seed)
+    rows, mu = rng.standard_normal((D, D)) * 10.0 ** rng.uniform(-3, 3, (D, 1)), rng.random(D)
+    x = rng.standard_normal(D)
+    matrix = np.vstack([rows, rng.standard_normal((idle, D))])
+    offset = np.concatenate([-rows @ x, 1.0 - matrix[D:] @ x])
+    side = SideConstraints(sp.csr_array(matrix), offset, (("nonneg", D + idle),))
+    linear = rows.T @ mu
+    problem = Problem(
+        Rows(np.zeros((0, D))), Losses(*[np.zeros(0)] * 5), Quadratic(np.zeros(D)), linear,
+        side=side,
+    )
+    return problem, x, np.concatenate([mu, np.zeros(idle)])
+
+
+def test_rows_without_a_multiplier_cost_nothing() -> None:
+    """Of 100,000 constraints a few bind: the rounding of the others' zeros is none."""
+    few, x, mu = held(10)
+    many, _, multipliers = held(100_000)
+    assert np.array_equal(few.linear, many.linear)
+    proofs = [certify(p, x, np.zeros(0), m) for p, m in ((few, mu), (many, multipliers))]
+    assert all(proof.ok for proof in proofs)
+    assert proofs[1].gap <= 1.01 * proofs[0].gap
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_rounding_may_hide_of_the_multipliers_is_contained(seed: int) -> None:
+    """Residual and complementarity in rational numbers lie within what is charged, near it."""
+    problem, x, mu = held(200, seed)
+    side, worst = problem.side, 0.0
+    assert side is not None
+    part = module.side_part(problem, x, mu, problem.linear)
+    exact = [Fraction(float(q)) for q in problem.linear]
+    product = Fraction(0)
+    for row, f, m in zip(side.matrix.toarray(), side.offset, mu, strict=True):
+        slack = Fraction(float(f))
+        for j, a in enumerate(row):
+            exact[j] -= Fraction(float(a)) * Fraction(float(m))
+            slack += Fraction(float(a)) * Fraction(float(x[j]))
+        product += Fraction(float(m)) * slack
+    for j in range(D):
+        away = abs(float(exact[j] - Fraction(float(part.residual[j]))))
+        assert away <= part.residual_error[j]
+        worst = max(worst, away / part.residual_error[j])
+    assert abs(float(product)) <= part.gap
+    assert worst > 1e-4  # a hundredth of a per cent of the charge does occur
+
+
 def test_units_of_the_columns_do_not_matter() -> None:
     """Over twelve orders of magnitude, by powers of two: the same pair with the same gap."""
     rng = np.random.default_rng(2)

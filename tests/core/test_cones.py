@@ -137,3 +137,24 @@ def test_inconsistent_constraints_are_refused(
     """Unknown cones, row counts that disagree, NaN and infinity."""
     with pytest.raises(InvalidInput, match=words):
         SideConstraints(matrix, offset, dims)
+
+
+def test_a_run_of_cones_is_judged_one_by_one(rng: np.random.Generator) -> None:
+    """Many second-order cones next to each other are inside for certain where each of them is."""
+    tails = rng.standard_normal((50, 3))
+    norms = np.linalg.norm(tails, axis=1)
+    verdicts = set()
+    for room in (0.0, 1e-15, 1e-12, 1e-3):
+        for out in (0.0, 1.0):
+            heads = norms * (1.0 + room)
+            heads[17] -= out * 1e-9
+            v = np.column_stack([heads, tails]).ravel()
+            eye = sp.csr_array((v.size, 1))
+            whole = SideConstraints(eye, v, (("soc", 4),) * 50).surely_holds(np.zeros(1))
+            single = [
+                SideConstraints(eye[:4], part, (("soc", 4),)).surely_holds(np.zeros(1))
+                for part in v.reshape(50, 4)
+            ]
+            assert whole == all(single)
+            verdicts.add(whole)
+    assert verdicts == {True, False}

@@ -217,7 +217,7 @@ def _least_step(
         found += [float(np.max(over / -column[bounding], initial=-np.inf))]
     if problem.side is not None:
         slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
-        for kind, size, rows in problem.side.runs():
+        for kind, size, rows in problem.side.runs:
             if kind == "nonneg":
                 rising = own[rows] > 0
                 needed = -slack[rows][rising] / own[rows][rising]
