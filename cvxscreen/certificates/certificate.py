@@ -276,7 +276,8 @@ def certify(
     distance += distance_error
     distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums
     free = int(quadratic.free.sum())
-    if free <= 1:
+    # What no loss sees, as a level that budgets share, no slope can take up either.
+    if free == 0 or (free == 1 and problem.free_columns.any()):
         of_free = FreeCost(imbalance_cost(problem, theta, t, side.residual, distance, negligible))
     else:
         enough = ENOUGH * tol * abs(primal)
