@@ -107,7 +107,9 @@ class CompiledFunction:
             return njit(**options)(self.py_func)
         index = _index(made)
         if index is not None:
-            index._source_stamp = _digest(self.py_func) + _words(options)
+            # Asked for before the rest is read: records of an earlier version may have other names.
+            index._version += _digest(self.py_func) + _words(options)
+            index._source_stamp = ""
         return made
 
     @property

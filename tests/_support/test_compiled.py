@@ -62,23 +62,27 @@ def test_it_travels_by_its_name() -> None:
 
 
 INNER = """
+from typing import NamedTuple
 from cvxscreen._support.compiled import compiled
+class Record{0}(NamedTuple):
+    number: int
+record = Record{0}({0})
 @compiled()
-def inner():
-    return {}
+def inner(record):
+    return {0} * record.number
 """
 OUTER = """
 from cvxscreen._support.compiled import compiled, on_disk
-from inner import inner
+from inner import inner, record
 @compiled()
-def outer():
-    return inner()
-print(on_disk(outer), outer(), bool(outer.stats.cache_hits))
+def outer(record):
+    return inner(record)
+print(on_disk(outer), outer(record), bool(outer.stats.cache_hits))
 """
 
 
 def test_what_it_calls_is_compiled_anew_when_its_source_has_changed(tmp_path: Path) -> None:
-    """Numba alone would go on with the old function of another file."""
+    """Numba alone would go on with the old function of another file, or look for its records."""
     (tmp_path / "outer.py").write_text(OUTER)
     lines = []
     for number in (1, 1, 2, 2):
@@ -88,7 +92,7 @@ def test_what_it_calls_is_compiled_anew_when_its_source_has_changed(tmp_path: Pa
             text=True, check=True, env=os.environ | {"NUMBA_CACHE_DIR": ""},
         )
         lines.append(run.stdout.split())
-    assert [line[1] for line in lines] == ["1", "1", "2", "2"]
+    assert [line[1] for line in lines] == ["1", "1", "4", "4"]
     assert [line[0] for line in lines] == ["False", "True", "False", "True"]
     assert [line[2] for line in lines] == ["False", "True", "False", "True"]
 
