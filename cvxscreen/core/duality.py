@@ -25,7 +25,7 @@ Proofs: ``docs/theory.md``, section 1; of the balance, section 5.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
+from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 
@@ -250,20 +251,35 @@ def _repaired(problem: Problem, theta: Array, target: Array) -> tuple[Array, boo
     residual = problem.design.adjoint(theta)[free] + target
     size = problem.column_sizes[free] * float(np.linalg.norm(theta)) + np.abs(target)
     rounding = (4.0 + np.log2(problem.n)) * UNIT * size
-    if not len(best):
-        return theta, bool((np.abs(residual) <= rounding).all())
-    rows, lo, hi = _free_rows(problem, best), problem.losses.lo[best], problem.losses.hi[best]
-    theta = theta.copy()
+    if len(best):
+        rows, start, first = _free_rows(problem, best), theta[best], residual
+        theta, residual = _least_moves(
+            problem.losses, theta, best, rows, lambda now: first + rows.T @ (now[best] - start),
+            rounding,
+        )
+    return theta, bool((np.abs(residual) <= rounding).all())
+
+
+def _least_moves(
+    losses: LossTerms, theta: Array, best: NDArray[np.intp], rows: Array,
+    residual_of: Callable[[Array], Array], rounding: float | Array,
+) -> tuple[Array, Array]:
+    """`theta` with the least moves of the terms `best`, clipped, and the residual that is left.
+
+    Three times at most, while it falls and is more than `rounding`.
+    """
+    residual = residual_of(theta)
     for _ in range(3):
         if (np.abs(residual) <= rounding).all():
             break
-        step = np.linalg.lstsq(rows.T, -residual, rcond=None)[0]
-        moved = np.clip(theta[best] + step, lo, hi)
-        left = residual + rows.T @ (moved - theta[best])
+        moved = theta.copy()
+        moved[best] += np.linalg.lstsq(rows.T, -residual, rcond=None)[0]
+        moved[best] = np.clip(moved[best], losses.lo[best], losses.hi[best])
+        left = residual_of(moved)
         if not float(np.linalg.norm(left)) < float(np.linalg.norm(residual)):
             break
-        theta[best], residual = moved, left
-    return theta, bool((np.abs(residual) <= rounding).all())
+        theta, residual = moved, left
+    return theta, residual
 
 
 def balance_with_multipliers(
@@ -321,17 +337,9 @@ def _correct_residual(problem: Problem, theta: Array, target: Array, mobility: A
     best = inside[_largest(np.where(columns[inside] == 0.0, 0.0, weighed))]
     if not len(best):
         return theta
-    for _ in range(3):
-        residual = columns.T @ theta + target
-        if not residual.any():
-            break
-        step = np.linalg.lstsq(columns[best].T, -residual, rcond=None)[0]
-        moved = theta.copy()
-        moved[best] = np.clip(theta[best] + step, losses.lo[best], losses.hi[best])
-        if np.linalg.norm(columns.T @ moved + target) >= np.linalg.norm(residual):
-            break
-        theta = moved
-    return theta
+    return _least_moves(
+        losses, theta, best, columns[best], lambda now: columns.T @ now + target, 0.0
+    )[0]
 
 
 def exact_sum(e: Array, theta: Array, start: float) -> float:

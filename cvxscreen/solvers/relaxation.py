@@ -497,12 +497,12 @@ class ScreenedRelaxation(
         if best is None:
             return
         self.answer = self.certified_answer(best)
-        if self.answer.proof.ok or exhausted or self.rounding_alone(self.answer):
+        if self.answer.proof.ok or exhausted or self.exact_to_rounding(self.answer):
             self.finished = True
         else:
             self.whole = True
 
-    def rounding_alone(self, answer: Answer) -> bool:
+    def exact_to_rounding(self, answer: Answer) -> bool:
         """Whether a point at the end of what the solver can do is feasible, and balanced."""
         proof = answer.proof
         if not (np.isfinite(proof.gap) and self.exact(max(abs(proof.primal), 1e-300))):

@@ -557,24 +557,11 @@ def substitute_bounds(draft: Draft) -> None:
     draft.eliminated[columns] = True
     needs = sp.csr_array(sparse[bound])
     needs = some_entries(needs, needs.indices != columns[rows_of(needs)])
-    draft.steps.append(ColumnAtBound(columns, needs, bound, factor[chosen]))
+    draft.steps.append(ColumnAtBound(columns, bound, factor[chosen], needs))
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnAtBound(Step):
-    """A column that sits at its only upper bound; see `Step`."""
-
-    columns: Index
-    needs: Any
-    source: Index
-    factor: Array
-
-    def primal(self, values: Array) -> Array:
-        """See `Step.primal`."""
-        return -values[self.source] / self.factor
-
-    def dual(self, standard: Standard, duals: Duals) -> None:
-        """See `Step.dual`: nothing to add, the row is part of the cone's head."""
+class ColumnAtBound(DefinedColumns):
+    """A column that sits at its only upper bound, which is part of the cone's head; see `Step`."""
 
 
 def square_norms(draft: Draft) -> None:
