@@ -53,6 +53,17 @@ def test_tightening_some_terms_only() -> None:
     assert (screening.codes >= 0).sum() == 2
 
 
+def one_after_the_other(row: tuple[float, ...], first: Piece, second: Piece) -> Screening:
+    """The screening after a proof that term 3 is on one piece and then on the other."""
+    base = build(Case("hinge"))
+    problem = replace(base, losses=Losses(np.full(base.n, row[0]), *row[1:]))
+    codes, found = np.full(base.n, -1), Screening.empty(problem)
+    for piece in (first, second):
+        codes[3] = piece
+        found = found.tighten(verdict(problem, codes))
+    return found
+
+
 @pytest.mark.parametrize(
     ("row", "first", "second"),
     [
@@ -67,14 +78,9 @@ def test_contradictory_proofs_are_refused(
     row: tuple[float, ...], first: Piece, second: Piece
 ) -> None:
     """Two pieces that do not touch cannot both be proven: one of the proofs is wrong."""
-    base = build(Case("hinge"))
-    problem = replace(base, losses=Losses(np.full(base.n, row[0]), *row[1:]))
-    codes = np.full(base.n, -1)
-    codes[3] = first
-    one = Screening.empty(problem).tighten(verdict(problem, codes))
-    codes[3] = second
+    one_after_the_other(row, first, first)
     with pytest.raises(UnsafeEvidence, match="term 3"):
-        one.tighten(verdict(problem, codes))
+        one_after_the_other(row, first, second)
 
 
 @pytest.mark.parametrize(
@@ -90,13 +96,7 @@ def test_a_smooth_join_may_be_on_both_sides(
     row: tuple[float, ...], first: Piece, second: Piece
 ) -> None:
     """A margin exactly at a smooth join is on both pieces; the first one stays."""
-    base = build(Case("hinge"))
-    problem = replace(base, losses=Losses(np.full(base.n, row[0]), *row[1:]))
-    codes = np.full(base.n, -1)
-    codes[3] = first
-    one = Screening.empty(problem).tighten(verdict(problem, codes))
-    codes[3] = second
-    assert one.tighten(verdict(problem, codes)).codes[3] == first
+    assert one_after_the_other(row, first, second).codes[3] == first
 
 
 def test_masks_and_indices_of_a_screening() -> None:
