@@ -86,7 +86,7 @@ AT_ONCE, FEW, MANY = 2**20, 16, 1024
 most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
 gained."""
 
-# Rows of the tables of `Start` and `Paths`.
+# Rows of the tables of `RefitStart` and `Paths`.
 KNOT, LEVEL, CURVE = 0, 6, 9
 T, BELOW, ABOVE, THETA = range(4)
 LEAST, MOST = range(2)
@@ -116,7 +116,7 @@ def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
     return table, five
 
 
-class Start(NamedTuple):
+class RefitStart(NamedTuple):
     """Terms near a kink where every path begins: d coordinates, m terms, ``D = 2 d``.
 
     Attributes
@@ -149,7 +149,7 @@ class Start(NamedTuple):
     x: Array
 
     @classmethod
-    def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> Start:
+    def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
         """The terms at `near`, sorted; those at a kink are among them."""
         A, f, d = np.take(around.columns, near, axis=1), problem.losses.take(near), problem.d
         (table, five), theta, every = tabled(f), around.slopes[near], np.arange(len(near))
@@ -176,7 +176,7 @@ class Paths(NamedTuple):
     Attributes
     ----------
     now, piece, slots, ends, inverse : array, shape (K, ...)
-        As in `Start`; the theta of terms at a kink is in `lines`.
+        As in `RefitStart`; the theta of terms at a kink is in `lines`.
     rows : array, shape (K, d)
         The row whose part of the matrix changes, at first of the term that is left out.
     lines : array, shape (K, 4, D)
@@ -282,7 +282,7 @@ def follow(A: Any, table: Any, paths: Any, room: Any) -> None:
 
 
 def ends_of_paths(
-    start: Start, rows: Array, own: Index, slopes: Array, rates: Array
+    start: RefitStart, rows: Array, own: Index, slopes: Array, rates: Array
 ) -> tuple[Array, Array]:
     """The optimum without each of some terms, (K, d), and the theta of the terms near, (K, m).
 
@@ -302,7 +302,7 @@ def ends_of_paths(
     return X, theta
 
 
-def _begun(start: Start, rows: Array, own: Index, slopes: Array, rates: Array) -> Paths:
+def _begun(start: RefitStart, rows: Array, own: Index, slopes: Array, rates: Array) -> Paths:
     """Paths at their beginning."""
     K, d, D, E = len(rows), rows.shape[1], len(start.inverse), start.slots
     same: tuple[NDArray[Any], ...] = start.now, start.piece, start.slots, start.ends, start.inverse
@@ -456,12 +456,12 @@ class AlongPaths:
         nth = min(max(NEAR * self.problem.d, FEWEST), self.problem.n - 1)
         self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
         self.near = np.flatnonzero(~stays_around(self.around, self.least))
-        self.start = Start.of(self.problem, self.around, at, self.near)
+        self.start = RefitStart.of(self.problem, self.around, at, self.near)
 
     def without(self, index: Index, near: Index) -> LeftOutProofs:
         """See `Solver`; what has `moved` is near a kink within the reach of the refuted answers."""
         problem, around, shift = self.problem, self.around, _shift(self.problem, len(index))
-        start = self.start if near is self.near else Start.of(problem, around, self.at, near)
+        start = self.start if near is self.near else RefitStart.of(problem, around, self.at, near)
         m, own = len(near), np.searchsorted(near, index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
         gone = problem.design.dense(index), own, around.slopes[index], around.rates[index]

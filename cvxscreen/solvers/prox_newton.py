@@ -64,7 +64,7 @@ Index = NDArray[np.intp]
 # -- what a step asks of the objective ------------------------------------------------------------
 
 
-class Terms(NamedTuple):
+class LossColumns(NamedTuple):
     """The five columns of `Losses`, shape (n,) each, as compiled loops take them."""
 
     b: Array
@@ -74,12 +74,12 @@ class Terms(NamedTuple):
     hi: Array
 
     @classmethod
-    def of(cls, losses: LossTerms) -> Terms:
+    def of(cls, losses: LossTerms) -> LossColumns:
         """Those of a table of losses."""
         return cls(losses.b, losses.e, losses.q, losses.lo, losses.hi)
 
 
-class Step(NamedTuple):
+class ModelStep(NamedTuple):
     """A step d on some coordinates at x, and their weights in the objective, shape (d,) each."""
 
     x: Array
@@ -512,13 +512,13 @@ class Iterate:
     def evaluate(self) -> None:
         """Slopes, ``A' theta + q`` and the gap at x; one pass."""
         self.theta = np.empty(len(self.t))
-        subgradients(self.t, Terms.of(self.losses), self.theta)
+        subgradients(self.t, LossColumns.of(self.losses), self.theta)
         self.dual_residual, self.gap = self.gap_with(self.theta, self.losses)
 
     def gap_with(self, theta: Array, losses: LossTerms) -> tuple[Array, float]:
         """``A' theta + q`` and the gap of (x, theta) under `losses`."""
         residual = self.residual_of(theta)
-        dual = residual, self.t, theta, Terms.of(losses)
+        dual = residual, self.t, theta, LossColumns.of(losses)
         if self.problem.pure_l1:  # of the share of theta that is feasible
             return residual, float(gap_pure_l1(self.x, self.kappa, *dual))
         return residual, float(gap_with_quadratic(self.x, self.kappa, self.weight, *dual))
@@ -551,7 +551,7 @@ class Iterate:
     def model(self, active: Index) -> QuadraticModel:
         """The quadratic model around the point on the `active` features."""
         rows, factor = np.empty(len(self.t), dtype=np.intp), np.empty(len(self.t))
-        rows = rows[: curved_terms(self.theta, Terms.of(self.losses), rows, factor)]
+        rows = rows[: curved_terms(self.theta, LossColumns.of(self.losses), rows, factor)]
         x, weight = self.x[active], self.weight[active]
         gradient = self.dual_residual[active] + weight * x
         if self.damping > 0:
@@ -574,11 +574,11 @@ class Iterate:
 
     def change(self, features: Index, d: Array, dt: Array, length: float) -> float:
         """By how much a step on some features changes the objective of the (smoothed) problem."""
-        step = Step(
+        step = ModelStep(
             self.x[features], d, self.kappa[features], self.weight[features],
             self.problem.linear[features],
         )
-        return float(objective_change(step, length, self.t, dt, Terms.of(self.losses)))
+        return float(objective_change(step, length, self.t, dt, LossColumns.of(self.losses)))
 
     def advance(self, cold: bool) -> bool:
         """One proximal Newton step with a line search; whether the objective decreased."""
@@ -594,7 +594,7 @@ class Iterate:
         dt, length = self.forward(active, model.d), 1.0
         if self.damping > 0:
             length = float(best_length(
-                model.at.x, model.at.kappa, self.t, Terms.of(self.losses), model.d, dt
+                model.at.x, model.at.kappa, self.t, LossColumns.of(self.losses), model.d, dt
             ))
         for _ in range(30):
             sufficient = 1e-3 * min(length, 1.0) * predicted

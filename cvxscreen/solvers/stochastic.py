@@ -27,7 +27,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import by_rows
 from cvxscreen.solvers.column_systems import compressed
 from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
-from cvxscreen.solvers.prox_newton import Terms, require
+from cvxscreen.solvers.prox_newton import LossColumns, require
 
 Array = NDArray[np.float64]
 
@@ -86,7 +86,7 @@ class Sdca(SubproblemSolver):
         design, penalty = require(problem, "sdca")
         rng, losses = np.random.default_rng(self.seed), problem.losses
         matrix, weight = by_rows(design), problem.quadratic.diagonal
-        rows, terms = compressed(matrix), Terms.of(losses)
+        rows, terms = compressed(matrix), LossColumns.of(losses)
         regulariser = Regulariser(weight, penalty.kappa, problem.linear)
         theta = losses.slope(np.zeros(problem.n)) if start is None else np.array(start.theta)
         theta = np.clip(theta, losses.lo, losses.hi)
@@ -134,7 +134,7 @@ class Spdc(SubproblemSolver):
         design, penalty = require(problem, "spdc")
         rng, losses, n = np.random.default_rng(self.seed), problem.losses, problem.n
         matrix = by_rows(design)
-        rows, terms = compressed(matrix), Terms.of(losses)
+        rows, terms = compressed(matrix), LossColumns.of(losses)
         regulariser = Regulariser(problem.quadratic.diagonal, penalty.kappa, problem.linear)
         x = np.zeros(problem.d) if start is None else np.array(start.x)
         theta = losses.slope(matrix @ x) if start is None else np.array(start.theta)

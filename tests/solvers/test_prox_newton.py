@@ -18,7 +18,7 @@ from cvxscreen.solvers.prox_newton import (
     LENGTHS,
     Coordinates,
     Iterate,
-    Terms,
+    LossColumns,
     best_length,
     curved_terms,
     descend_along,
@@ -38,7 +38,7 @@ def every_loss(rng: np.random.Generator, n: int) -> tuple[Losses, np.ndarray]:
 def test_slopes_of_every_loss(rng: np.random.Generator) -> None:
     losses, t = every_loss(rng, 500)
     found = np.empty(500)
-    subgradients(t, Terms.of(losses), found)
+    subgradients(t, LossColumns.of(losses), found)
     np.testing.assert_allclose(found, losses.slope(t), rtol=1e-14, atol=0)
 
 
@@ -49,7 +49,7 @@ def test_terms_with_curvature_are_those_with_a_slope_inside_and_a_parabola(
     curved = losses.q > 0  # a kink is smoothed before there is curvature
     losses, t = losses.take(curved), t[curved]
     theta, rows, factor = losses.slope(t), np.empty(len(t), dtype=np.intp), np.empty(len(t))
-    rows = rows[: curved_terms(theta, Terms.of(losses), rows, factor)]
+    rows = rows[: curved_terms(theta, LossColumns.of(losses), rows, factor)]
     ahead, behind = losses.slope(t + 1e-9), losses.slope(t - 1e-9)
     curved_there = (ahead != theta) & (behind != theta)
     np.testing.assert_array_equal(rows, np.flatnonzero(curved_there))
@@ -116,7 +116,7 @@ def problem(seed: int) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray, np.n
 @pytest.mark.parametrize("seed", range(12))
 def test_the_length_is_where_the_objective_is_lowest(seed: int) -> None:
     losses, A, kappa, x, d = problem(seed)
-    length = best_length(x, kappa, A @ x, Terms.of(losses), d, A @ d)
+    length = best_length(x, kappa, A @ x, LossColumns.of(losses), d, A @ d)
 
     def value(s: float) -> float:
         return float(losses.value(A @ (x + s * d)).sum() + kappa @ np.abs(x + s * d))
@@ -130,7 +130,7 @@ def test_the_length_is_where_the_objective_is_lowest(seed: int) -> None:
 
 def test_the_length_has_an_end() -> None:
     losses, A, kappa, x, d = problem(1)
-    terms = Terms.of(losses)
+    terms = LossColumns.of(losses)
     assert 7.9 < best_length(x, kappa, A @ x, terms, 1e-9 * d, 1e-9 * A @ d) <= 8.0
 
 
@@ -188,5 +188,5 @@ def test_a_step_that_raises_the_model_is_not_taken() -> None:
 
 def test_the_search_is_the_same_interpreted() -> None:
     losses, A, kappa, x, d = problem(3)
-    given = (x, kappa, A @ x, Terms.of(losses), d, A @ d)
+    given = (x, kappa, A @ x, LossColumns.of(losses), d, A @ d)
     assert best_length.py_func(*given) == pytest.approx(best_length(*given))

@@ -38,7 +38,7 @@ def stationarity(standard: Standard, duals: Duals, columns: Index) -> Array:
 
 
 @dataclass(eq=False)
-class Terms:
+class DraftTerms:
     """Loss terms as they are found: ``f_i(weights_i @ rows(z))`` by their five numbers.
 
     Attributes
@@ -147,7 +147,7 @@ class Draft:
     eliminations : list of Elimination
         In the order in which they were found.
     steps : list of Step
-    terms : Terms
+    terms : DraftTerms
     notes : list of str
         Why something was not recognised.
     composite : bool
@@ -171,7 +171,7 @@ class Draft:
     loss_slope: Array
     eliminations: list[Elimination] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    terms: Terms = field(default_factory=Terms)
+    terms: DraftTerms = field(default_factory=DraftTerms)
     notes: list[str] = field(default_factory=list)
     composite: bool = False
     strongly_convex: bool | None = True
