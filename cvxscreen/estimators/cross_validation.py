@@ -42,6 +42,7 @@ from cvxscreen.paths.path import path
 from cvxscreen.solvers import newton
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
 from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, extrapolated
+from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.lambda_max import SHARE, lambda_max
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.registry import compiled_path
@@ -460,7 +461,8 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
     """The same over rising values of C without the records of `path`, each from the one before.
 
     Compiled where that suits the problem. Elsewhere, in the certified mode, the fixed terms are
-    predicted from the neighbour and then certified, so nothing has to be proven beforehand.
+    predicted from the neighbour and then certified, so nothing has to be proven beforehand. From
+    where coordinate descent is given up the interior point method may go on.
     """
     found: Found = []
     tol = tolerance(model.tol)
@@ -483,6 +485,7 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
         follow = descend_along
     ends: list[tuple[float, Array, Array]] = []
     last: Solution | None = None
+    inner: InteriorPoint | None = None
     misses = 0
     while len(found) < len(grid):
         left = grid[len(found):]
@@ -502,7 +505,10 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
             start = warm_start(here, last, mode == "certified")
         bounds = (midpoint_ball,) if mode == "safe" else ()
         with PARTS.rent() if waiting else nullcontext():
-            last = solve_screened(here, mode=mode, tol=tol, start=start, bounds=bounds)
+            last = solve_screened(here, inner, mode=mode, tol=tol, start=start, bounds=bounds)
+        given_up = bool(last.rounds) and "epochs" not in last.rounds[-1].solver_info
+        if descends and given_up and newton.interior_point_goes_on(problem):
+            inner = InteriorPoint()
         found.append((last.x, last.certificate.relative_gap))
         ends = [*ends[-1:], (here.C, last.x, last.theta)]
     return found

@@ -400,7 +400,9 @@ class DualIterate:
         else:
             At_theta, self.passes = self.source.adjoint(self.theta), 1.0
         self.v = -At_theta - problem.linear * self.root
-        if start is None and len(self.free) and self.theta.any():
+        # With every slope at an end no kink holds the level of the start: it may be far off.
+        unheld = start is None or not inside(problem.losses, self.theta).any()
+        if unheld and len(self.free) and self.theta.any():
             self.centre[:] = self._level(self._without_level(self.v))
             self.passes += 5.0
         self.v[self.free] += self.centre / self.root[self.free]

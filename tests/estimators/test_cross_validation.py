@@ -31,6 +31,7 @@ from cvxscreen.estimators import (
 )
 from cvxscreen.solvers import dual_coordinate_descent, newton
 from cvxscreen.solvers.compiled_path import segments
+from cvxscreen.solvers.interior_point import InteriorPoint
 
 
 @pytest.mark.table
@@ -236,5 +237,32 @@ def test_values_that_descent_gives_up_are_solved_otherwise(
     assert seen == ([0, 2, 2, 2] if each else [0, 1])
     for C, (x, gap) in zip(grid, found, strict=True):
         p = cvxscreen.svm(X, y, C=C, intercept=True)
+        assert gap <= 1e-6
+        assert p.primal(x) <= cvxscreen.solve(p, tol=1e-9).value * (1.0 + 1e-6)
+
+
+def test_the_interior_point_method_goes_on_from_where_descent_gives_up(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the terms that the optimum for the value before leaves open."""
+    kept: list[int] = []
+    method = InteriorPoint.__call__
+
+    def watched(self, problem, *args):  # type: ignore[no-untyped-def]
+        kept.append(problem.n)
+        return method(self, problem, *args)
+
+    monkeypatch.setattr(InteriorPoint, "__call__", watched)
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    rng = np.random.default_rng(0)
+    X = sp.random_array((6000, 160), density=0.05, rng=rng, format="csr")
+    y = np.where(X @ rng.standard_normal(160) + 0.2 * rng.standard_normal(6000) > 0, 1.0, -1.0)
+    problem, grid = cvxscreen.svm(X, y, intercept=True), np.array([3.0, 5.0, 8.0])
+    assert newton.interior_point_goes_on(problem)
+    found = cross_validation.along_C(ScreenedSVC(tol=1e-6), problem, "C", grid)
+    assert len(kept) >= 2
+    assert max(kept) < 6000
+    for C, (x, gap) in zip(grid, found, strict=True):
+        p = problem.with_(C=float(C))
         assert gap <= 1e-6
         assert p.primal(x) <= cvxscreen.solve(p, tol=1e-9).value * (1.0 + 1e-6)

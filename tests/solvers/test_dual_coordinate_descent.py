@@ -263,6 +263,22 @@ def test_a_cold_start_begins_where_the_intercept_rests(share):
     assert p.primal(np.append(best.w, iterate.centre)) == pytest.approx(best.value, rel=0.02)
 
 
+def test_a_warm_start_that_no_kink_holds_begins_where_the_intercept_rests():
+    """All slopes at an end: the level of the start says nothing, and would creep for 42 epochs."""
+    rng = np.random.default_rng(0)
+    X = sp.random_array((2000, 100), density=0.05, rng=rng, format="csr")
+    scores = X @ rng.standard_normal(100)
+    scores = scores + 0.5 * scores.std() * rng.standard_normal(2000)
+    p = cvxscreen.svm(X, np.where(scores > np.median(scores), 1.0, -1.0), intercept=True)
+    known = []
+    for C in (1e-3, 1.6e-3, 2.6e-3, 4e-3, 7e-3, 1e-2):
+        here = p.with_(C=C)
+        found = DualCoordinateDescent(tol=1e-6)(here, extrapolated(here, known))
+        known.append((C, found.x, found.theta))
+        assert found.info["epochs"] <= 8
+        assert certify(here, found.x, found.theta, tol=2e-6).ok
+
+
 def test_a_column_of_zeros_as_unpenalised_coordinate_has_no_level():
     """Nothing to rest: the centre stays at 0."""
     p = problem("hinge", intercept=True)
