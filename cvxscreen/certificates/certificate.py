@@ -963,16 +963,22 @@ def cost_of_free(
             cost + 0.5 * indefiniteness * float(reach @ reach), residual=largest
         )
     within = 1000.0 * max(1.0, float(np.linalg.norm(x)))
-    # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
-    cost = nearby_cost(problem, r, unbounded, reach, pair, distance, enough)
+    rest = float(r.above[~unbounded] @ reach[~unbounded])
+    # What no loss sees, as a level that budgets share, no slope can take up.
+    unseen = unbounded & (problem.column_sizes[free] == 0.0)
+    far = float(np.linalg.norm(r.above[unseen])) * within * (1.0 + 1e-9)
+    taken_up = unbounded & ~unseen
+    cost = rest
+    if taken_up.any():
+        # The bounded coordinates may be charged, too: thousands of columns fewer to balance.
+        cost = nearby_cost(problem, r, taken_up, reach, pair, distance, enough)
     if not (cost <= enough or unbounded.all()):
-        every = np.ones(len(free), dtype=bool)
-        cost = min(cost, nearby_cost(problem, r, every, reach, pair, distance, enough))
+        cost = min(cost, nearby_cost(problem, r, ~unseen, reach, pair, distance, enough))
+    cost += far
     if np.isfinite(cost):
-        if not indefiniteness:
+        if not (indefiniteness or far):
             return FreeCost(cost, residual=largest)
         return FreeCost(cost + 0.5 * indefiniteness * within * within, within, largest)
-    rest = float(r.above[~unbounded] @ reach[~unbounded])
     if len(free) == problem.d:
         curved = isinstance(quadratic, Quadratic) and quadratic.dense().any()
         cost = growth_cost(problem, x, theta, t, t_error, primal, r, indefiniteness)

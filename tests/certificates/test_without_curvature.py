@@ -107,6 +107,32 @@ def test_the_gap_bounds_what_is_lost(
             assert not proof.ok
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("slope", [0.0, 2.0**-60, -(2.0**-60), 2.0**-10])
+def test_a_coordinate_that_no_loss_sees_is_charged_apart(slope: float, seed: int) -> None:
+    """A level that budgets share: the others are proven as without it, it as far as is said.
+
+    At that distance along it so much is gained, and at any closer point no more than the gap.
+    """
+    seen, A, best, theta = planted(seed, linear=True)
+    problem = Problem(
+        Rows(np.column_stack([A, np.zeros(N)])), seen.losses, Quadratic(np.zeros(D + 1)),
+        np.append(seen.linear, slope),
+    )
+    proof = certify(problem, np.append(best, 700.0), theta, tol=1e-9)
+    assert proof.ok == (abs(slope) < 1e-9)
+    assert np.isfinite(proof.within) == bool(slope)
+    if slope:
+        gained = abs(slope) * proof.within
+        assert gained <= proof.gap <= 1.001 * gained + 1e-9 * abs(proof.primal)
+    rng = np.random.default_rng(seed)
+    here = exact_value(problem, problem.design.dense(), np.append(best, 700.0))
+    for size in (1e-9, 1e-3, 1.0, 0.9 * min(proof.within, 1e6)):
+        step = rng.standard_normal(D + 1)
+        x = np.append(best, 700.0) + size * step / np.linalg.norm(step)
+        assert here - exact_value(problem, problem.design.dense(), x) <= Fraction(proof.gap)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_growth_of_the_losses_bounds_every_better_point(seed: int) -> None:
     """Slopes of x itself, without room to move: no term of the gap is left but the residual's."""
