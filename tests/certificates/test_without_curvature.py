@@ -423,12 +423,16 @@ def test_a_second_order_cone_bounds_its_tail() -> None:
     assert (high >= [2.0, 7.0, np.inf]).all()
 
 
-def test_without_any_bound_the_statement_says_how_far_it_reaches() -> None:
+@pytest.mark.parametrize(("row", "slope"), [(0.0, 1.0), (1.0, 0.0)])
+def test_without_any_bound_the_statement_says_how_far_it_reaches(row: float, slope: float) -> None:
     """A linear function: what is lost within that distance is the gap, and not one per cent less.
+
+    Of coordinates that no loss sees, and of those that one without any slope does.
     """
     q, x = np.array([3.0, -4.0]), np.array([3.0, 4.0])
     problem = Problem(
-        Rows(np.zeros((1, 2))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(2)), q
+        Rows(np.full((1, 2), row)), Losses([0.0], 0.0, 0.0, [0.0], [slope]), Quadratic(np.zeros(2)),
+        q,
     )
     proof = certify(problem, x, np.zeros(1))
     assert proof.within == pytest.approx(5000.0)
