@@ -248,7 +248,7 @@ class LossTerms(ABC):
         if weight:
             shifted = shifted + weight * np.asarray(theta0)
         z = shifted - _clipped(shifted, -self.e, self.e) if self._has("e") else shifted
-        if weight or not self._flat.any():
+        if weight or self.ends("q")[0] > 0.0:
             return _clipped(z / (self.q + weight), self.lo, self.hi)
         right = np.where(z > 0, self.hi, 0.0) if self._has("hi") else 0.0
         jump = np.where(z < 0, self.lo, right)
