@@ -132,6 +132,15 @@ def worst_group_through_0(n: int, d: int, seed: int) -> cp.Problem:
 
 
 @written
+def worst_of_two_risks(n: int, d: int, seed: int) -> cp.Problem:
+    """The larger risk of two markets: a level above two sums, each with a level of its own."""
+    R, _ = returns(n, d, seed)
+    w, half = cp.Variable(d), n // 2
+    risks = [cp.cvar(-R[:half] @ w, 0.95), cp.cvar(-R[half:] @ w, 0.9)]
+    return cp.Problem(cp.Minimize(cp.maximum(*risks)), [cp.sum(w) == 1, w >= 0])
+
+
+@written
 def worst_of_three(n: int, d: int, seed: int) -> cp.Problem:
     """The same as its linear program, below 0 where nothing is lost."""
     X, y = fit(n, d, seed)

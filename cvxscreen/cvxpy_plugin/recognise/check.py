@@ -196,7 +196,8 @@ def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = 
         for j, column in columns.items():
             margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
             rise = np.array([row[j] for row in rises])
-            away = _lowest_along(problem, x, j, column, margins, float(rise.sum()))
+            # A level above budgets costs what the user pays; one within them what they pay.
+            away = _lowest_along(problem, x, j, column, margins, float(rise[rise > 0].sum()))
             low = _least_step(problem, x, frame, j, column, margins)
             if budgets is not None and (rise > 0).any():
                 levels = budgets.values(recognition.columns(x))
