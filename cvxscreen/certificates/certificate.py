@@ -931,7 +931,7 @@ def cost_of_free(
         A cost so small that no better bound of it is looked for.
     """
     design, quadratic = problem.design, problem.quadratic
-    free = np.flatnonzero(quadratic.free)
+    free = problem.free_index
     size = float(np.sqrt(np.sum(theta * theta))) * (1.0 + 4 * (problem.n + 8) * EPS)
     error = design.adjoint_factor * size * problem.column_sizes[free]
     error = error + problem.imbalance + np.broadcast_to(side.residual_error, x.shape)[free]

@@ -165,7 +165,7 @@ def certify_chunks(
     """
     x = np.array(x, dtype=np.float64)
     (design, terms), quadratic = in_chunks(problem), problem.quadratic
-    free = np.flatnonzero(quadratic.free)
+    free = problem.free_index
     known = [problem.d - 1] if design.intercept else []
     if quadratic.matrix is not None or problem.side is not None or free.tolist() != known:
         raise InvalidInput(

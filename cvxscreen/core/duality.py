@@ -210,7 +210,7 @@ def _movable(
     `spread` takes the four of each coordinate by itself: where every class or level has unpenalised
     coordinates of its own, those with the most room of all may belong to a single one.
     """
-    losses, free = problem.losses, int(problem.quadratic.free.sum())
+    losses, free = problem.losses, len(problem.free_index)
     room = np.minimum(theta - losses.lo, losses.hi - theta)
     weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
     inside = np.flatnonzero(weight > 0)

@@ -56,7 +56,7 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath, before_loading, one_purchase, ready
-from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interface import WITHOUT_SOLUTION, Start
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
@@ -320,8 +320,8 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
             if not proof.ok and proof.relative_gap <= request.tol:
                 proof = certify(problem, found.x, found.theta, found.multipliers, tol=request.tol)
                 found = replace(found, status="optimal", certificate=proof)
-            # No solver finds more where there is no solution: CVXPY's own word on that is next.
-            if proof.ok or found.status in ("infeasible", "unbounded"):
+            # Where there is no solution CVXPY's own word on that is next.
+            if proof.ok or found.status in WITHOUT_SOLUTION:
                 return found, None
             if found.status == TIME:
                 raise TooSlow(

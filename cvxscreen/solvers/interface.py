@@ -60,6 +60,10 @@ class SolverSnapshot(NamedTuple):
         return float(np.sqrt(self.gap))
 
 
+WITHOUT_SOLUTION = ("infeasible", "unbounded")
+"""What a solver may have seen of a problem: no other solver finds more."""
+
+
 @dataclass(frozen=True, eq=False)
 class SubproblemResult:
     """What a solver returns for one (reduced) problem.

@@ -46,7 +46,13 @@ from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers.interface import SolverTraits, Start, SubproblemResult, SubproblemSolver
+from cvxscreen.solvers.interface import (
+    WITHOUT_SOLUTION,
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+)
 from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
@@ -199,7 +205,7 @@ class InteriorPoint(SubproblemSolver):
         with blas_threads(problem.n * problem.d), quiet:
             status = self._follow(run, start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
-        if status in ("infeasible", "unbounded"):
+        if status in WITHOUT_SOLUTION:
             return SubproblemResult(status, np.zeros(0), np.zeros(0), info=info)
         x, theta, multipliers = run.answer()
         return SubproblemResult(status, x, theta, multipliers, info)

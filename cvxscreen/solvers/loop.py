@@ -42,6 +42,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.interface import (
+    WITHOUT_SOLUTION,
     Start,
     SubproblemResult,
     SubproblemSolver,
@@ -54,10 +55,6 @@ from cvxscreen.solvers.solution import Round, Solution
 __all__ = [
     "SubproblemSolver", "SubproblemResult", "MODES", "Start", "one_round", "run", "solve_screened",
 ]
-
-WITHOUT_SOLUTION = ("infeasible", "unbounded")
-"""What a pilot may have proven of the whole problem: no other solver finds more."""
-
 
 MANY_COLUMNS, OF_TERMS = 300, 4
 """Coordinates from which on columns are left out, and terms at most for each, theirs included: an
