@@ -69,15 +69,17 @@ def namespace_of(X: Any) -> Any:
 
 
 def to_host(array: Any) -> NDArray[Any]:
-    """`array` in the memory of this process, as numpy knows it."""
+    """`array` in the memory of this process, as numpy knows it, where the caller may write."""
     if hasattr(array, "get"):  # CuPy
-        return np.asarray(array.get())
-    if hasattr(array, "cpu"):  # PyTorch
-        return np.asarray(array.detach().cpu().numpy())
-    try:
-        return np.asarray(array)
-    except _UNREADABLE:
-        return np.asarray(np.from_dlpack(array, device="cpu"))
+        held = array.get()
+    elif hasattr(array, "cpu"):  # PyTorch
+        held = array.detach().cpu().numpy()
+    else:
+        try:
+            held = np.asarray(array)
+        except _UNREADABLE:
+            held = np.from_dlpack(array, device="cpu")
+    return np.require(held, requirements="W")  # JAX keeps what it has copied, and lends it to read
 
 
 def on_another_device(X: Any) -> bool:

@@ -67,6 +67,18 @@ def test_only_arrays_that_numpy_cannot_read_are_left_where_they_are() -> None:
     assert np.array_equal(to_host(there(X)), X)
 
 
+def test_what_a_library_lends_to_read_is_copied_before_it_is_scaled() -> None:
+    class Lent:  # as JAX does
+        def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+            values = np.arange(3.0)
+            values.flags.writeable = False
+            return values
+
+    held = to_host(Lent())
+    held *= -1.0
+    assert np.array_equal(held, [0.0, -1.0, -2.0])
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [7, STRIP, 3 * STRIP + 5])
 def test_products_are_within_the_bounds_of_double_precision(put: Any, kind: Any, n: int) -> None:
