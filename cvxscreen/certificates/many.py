@@ -133,7 +133,7 @@ TAKERS = 64
 """Terms inside their box that are asked to balance a dual point before all are."""
 
 
-class Block(NamedTuple):
+class TermBlock(NamedTuple):
     """Terms next to each other, as the passes take them.
 
     Attributes
@@ -156,7 +156,7 @@ class Block(NamedTuple):
     hi: Array
 
 
-class Points(NamedTuple):
+class PackedPoints(NamedTuple):
     """K points along C.
 
     Attributes
@@ -386,10 +386,10 @@ def _sums(
     # That of sparse rows counts their own entries, in their own order.
     factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
     curved = problem.losses.ends("q")[1] > 0.0
-    all_points = Points(points, factors, theta.pool, free, float(factor), curved, endless)
+    all_points = PackedPoints(points, factors, theta.pool, free, float(factor), curved, endless)
     parts = [slice(start, min(start + BLOCKS * rows, problem.n))
              for start in range(0, problem.n, BLOCKS * rows)]
-    only: list[Block] = []
+    only: list[TermBlock] = []
 
     def own_numbers(part: slice) -> NDArray[np.int64]:
         return np.count_nonzero(theta.codes[:, part] == OTHER, axis=1)
@@ -403,7 +403,7 @@ def _sums(
             design.dense(terms, A.T)
             own = (column[terms] for column in (problem.sizes, problem.norms, *f))
             codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
-            block = Block(A, *own)
+            block = TermBlock(A, *own)
             sums(block, all_points, codes, place, room, out, pull)
             if terms.stop - start == problem.n:
                 only.append(block)
@@ -430,7 +430,7 @@ class StoredRows(NamedTuple):
     indices : array of unsigned int
     data : array of float
     scale, sizes, norms, b, e, q, lo, hi : array, shape (n,)
-        The last seven as in `Block`.
+        The last seven as in `TermBlock`.
     extra : array, shape (n, k)
     """
 
@@ -523,7 +523,7 @@ def _stored_sums(
     return _totals(problem, out, X, pull, EPS * (problem.n + 8), moves)
 
 
-class Slack(NamedTuple):
+class ProblemConstants(NamedTuple):
     """What a problem and its rounding add to every certificate.
 
     Attributes
@@ -544,7 +544,7 @@ class Slack(NamedTuple):
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def totals(X, pull, diagonal, linear, sums, slack, out):  # type: ignore[no-untyped-def]
+def totals(X, pull, diagonal, linear, sums, fixed, out):  # type: ignore[no-untyped-def]
     """What a point's certificate consists of, from its `sums` over the terms; a row of `out` each.
 
     The value; the gap but for the balance, infinite where slopes leave their box; what has to be
@@ -560,13 +560,13 @@ def totals(X, pull, diagonal, linear, sums, slack, out):  # type: ignore[no-unty
                 reach += own * own / M
             else:
                 off = own
-        distance = np.sqrt(apart) + slack.rounding * sums[k, 2] + slack.drift
+        distance = np.sqrt(apart) + fixed.rounding * sums[k, 2] + fixed.drift
         distance += 8.0 * EPS * np.sqrt(reach)
         distance *= 1.0 + (len(linear) + 8) * EPS  # of the sums
-        gap = sums[k, 1] * (1.0 + slack.sums) + 0.5 * distance * distance
-        out[k, 0] = sums[k, 0] + form + slack.constant
+        gap = sums[k, 1] * (1.0 + fixed.sums) + 0.5 * distance * distance
+        out[k, 0] = sums[k, 0] + form + fixed.constant
         out[k, 1] = gap if sums[k, 4] == 0.0 and gap < np.inf else np.inf
-        out[k, 2] = (abs(off) + slack.imbalance + slack.rounding * sums[k, 3]) * (1.0 + 1e-6)
+        out[k, 2] = (abs(off) + fixed.imbalance + fixed.rounding * sums[k, 3]) * (1.0 + 1e-6)
         out[k, 3] = distance
 
 
@@ -579,11 +579,13 @@ def _totals(
     `pull` are the ``A' theta``, shape (K, d), `rounding` what a unit of ``sum |theta| norm`` may be
     off by; ``moves(needed, distance)`` is what it costs to balance.
     """
-    slack = Slack(problem.constant, float(problem.drift), float(problem.imbalance), rounding,
-                  problem.n * EPS)
+    fixed = ProblemConstants(
+        problem.constant, float(problem.drift), float(problem.imbalance), rounding,
+        problem.n * EPS,
+    )
     out, form = np.empty((len(X), 4)), problem.quadratic
     X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
-    totals(X, pull, form.diagonal, problem.linear, sums, slack, out)
+    totals(X, pull, form.diagonal, problem.linear, sums, fixed, out)
     primal, gap, needed, distance = np.ascontiguousarray(out.T)
     if len(problem.free_index):
         gap += moves(needed, distance)
@@ -592,8 +594,8 @@ def _totals(
 
 
 def _moves(
-    problem: Problem, points: Points, theta: PackedSlopes, needed: Array, distance: Array,
-    whole: Block | None = None,
+    problem: Problem, points: PackedPoints, theta: PackedSlopes, needed: Array, distance: Array,
+    whole: TermBlock | None = None,
 ) -> Array:
     """What it costs to balance each dual point by a single term, shape (K,).
 
@@ -614,10 +616,10 @@ def _moves(
             codes, first = np.full((1, len(rows)), OTHER, np.int8), np.zeros(1, np.int64)
             one = slice(k, k + 1)
             here = points._replace(X=points.X[one], factors=factors[one], pool=s)
-            takers(Block(A, *own), here, codes, first, needed[one], distance[one], moves[one])
+            takers(TermBlock(A, *own), here, codes, first, needed[one], distance[one], moves[one])
     if whole is None and np.isinf(moves).any():
         A = np.ascontiguousarray(problem.design.dense().T)
-        whole = Block(A, problem.sizes, problem.norms, *f)
+        whole = TermBlock(A, problem.sizes, problem.norms, *f)
     if whole is not None:
         codes = np.ascontiguousarray(theta.codes)
         takers(whole, points, codes, theta.first, needed, distance, moves)

@@ -206,7 +206,7 @@ RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class StoredAnswer:
     """The answer that a problem of the user's holds, to compare it with another one.
 
     Attributes
@@ -226,7 +226,7 @@ class Answer:
     extra: Any
 
     @classmethod
-    def of(cls, problem: Any) -> Answer:
+    def of(cls, problem: Any) -> StoredAnswer:
         """The answer that `problem` holds."""
         sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
         value = float("inf") if problem.value is None else sign * float(problem.value)

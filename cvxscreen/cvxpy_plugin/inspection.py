@@ -458,7 +458,7 @@ class Comparison(Record):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparisons(Record):
+class SolverComparisons(Record):
     """Plain and screened solves of one problem by several solvers.
 
     Attributes
@@ -547,7 +547,7 @@ def verify(
     mode: str = ...,
     tol: float = ...,
     **options: Any,
-) -> Comparisons: ...
+) -> SolverComparisons: ...
 
 
 @overload
@@ -568,7 +568,7 @@ def verify(
     mode: str = "certified",
     tol: float = 1e-6,
     **options: Any,
-) -> Comparison | Comparisons:
+) -> Comparison | SolverComparisons:
     """Solve `problem` plainly and by screening, and compare; with one solver or with several.
 
     Afterwards the problem holds the screened solution. Both solves get the same options: those
@@ -586,7 +586,7 @@ def verify(
 
     Returns
     -------
-    Comparison, or Comparisons for a list
+    Comparison, or SolverComparisons for a list
         With ``agrees``; prints as a table: time, value, variables, dual values, kept terms.
 
     Raises
@@ -617,7 +617,7 @@ def verify(
 
 def _several(
     problem: Any, solvers: list[Any], mode: str, tol: float, options: dict[str, Any]
-) -> Comparisons:
+) -> SolverComparisons:
     """One comparison a solver, all against the first plain solve."""
     if not solvers:
         raise InvalidInput("`solver` is an empty list; name at least one.")
@@ -637,7 +637,7 @@ def _several(
         kept = found.kept if found.report.recognised else found.terms
         lines.append((name, "full", *_line(plain, truth, found.terms)))
         lines.append((name, "reduced", *_line(screened, truth, kept)))
-    return Comparisons(tuple(runs), tuple(lines), len(runs) == len(solvers))
+    return SolverComparisons(tuple(runs), tuple(lines), len(runs) == len(solvers))
 
 
 def _line(run: _Snapshot, truth: _Snapshot, terms: int) -> tuple[object, ...]:

@@ -33,7 +33,7 @@ from cvxpy.reductions.solution import Solution as CvxpySolution
 
 from cvxscreen.certificates.certificate import relative_gap
 from cvxscreen.core.problem import Problem
-from cvxscreen.cvxpy_plugin.answer import Answer
+from cvxscreen.cvxpy_plugin.answer import StoredAnswer
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
 from cvxscreen.cvxpy_plugin.request import Report, with_report
@@ -259,7 +259,7 @@ def screened_norm(made: NormAsSquares, problem: Any, solve: Solve, tol: float) -
         s = search.next()
     else:
         return "no weight of squares was found for its norm"
-    answer, s = Answer.of(made.inner), search.norms[-1][0]
+    answer, s = StoredAnswer.of(made.inner), search.norms[-1][0]
     value = float(np.squeeze(problem.objective.expr.value))
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     for side in (1.0 - ASIDE, 1.0 + ASIDE):

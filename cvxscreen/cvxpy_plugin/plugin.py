@@ -22,7 +22,7 @@ from cvxscreen.core.duality import balance, balance_with_multipliers, linear_at
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
-    Answer,
+    StoredAnswer,
     restore,
     statistics,
     status_of,
@@ -120,7 +120,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
     TRIALS.count(problem, vain=thread_time() - began_cpu)
     if isinstance(outcome, Report):
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
-        return plain_after_failure(problem, request, reason, Answer.of(problem))
+        return plain_after_failure(problem, request, reason, StoredAnswer.of(problem))
     return plain_after_failure(problem, request, outcome)
 
 
@@ -208,7 +208,7 @@ def recognise_any(problem: Any) -> Found:
 
 
 def plain_after_failure(
-    problem: Any, request: Request, reason: str, screened: Answer | None = None
+    problem: Any, request: Request, reason: str, screened: StoredAnswer | None = None
 ) -> Any:
     """Solve `problem` plainly after a screened solve without a certificate; keep the better answer.
 
@@ -217,7 +217,7 @@ def plain_after_failure(
 
     Parameters
     ----------
-    screened : Answer, optional
+    screened : StoredAnswer, optional
         What the screened solve found, where that is worth comparing.
     """
     named = not (request.builtin or request.solver is None)
@@ -228,7 +228,7 @@ def plain_after_failure(
 
 
 def best_plain(
-    problem: Any, request: Request, reason: str, before: Answer | None, solvers: Sequence[Any]
+    problem: Any, request: Request, reason: str, before: StoredAnswer | None, solvers: Sequence[Any]
 ) -> Any:
     """Solve `problem` plainly by one solver after the other until one calls it optimal.
 
@@ -236,7 +236,7 @@ def best_plain(
 
     Parameters
     ----------
-    before : Answer or None
+    before : StoredAnswer or None
         What there is to compare with.
     solvers : sequence
         As `plain` takes them: None for the one that was asked for.
@@ -251,12 +251,12 @@ def best_plain(
             continue
         if problem.status == cp.OPTIMAL:
             return value
-        answers.append(Answer.of(problem))
+        answers.append(StoredAnswer.of(problem))
         if problem.status in cp.settings.INF_OR_UNB and problem.constraints:
             break  # without constraints that word of a solver is a numerical failure
     if not answers:
         raise failures[-1]
-    best = min(answers, key=Answer.rank)
+    best = min(answers, key=StoredAnswer.rank)
     if best is before or best.solution is not problem.solution:
         best.write(problem)
     return problem.value
@@ -272,7 +272,7 @@ def another_solver(
     failure : SolverError, optional
         What CVXPY's choice raised in place of an answer.
     """
-    before = Answer.of(problem) if failure is None else None
+    before = StoredAnswer.of(problem) if failure is None else None
     return best_plain(problem, request, reason, before, [DEFAULT])
 
 

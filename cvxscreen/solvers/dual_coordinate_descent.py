@@ -230,7 +230,7 @@ class DualCoordinateDescent(SubproblemSolver):
             )
         if not DualIterate.takes(problem):  # such as a parabola that a reduction has folded into M
             return Newton(limits=self.limits)(problem, start, target)
-        run = _Run(problem, rows, start, target, self)
+        run = _Descent(problem, rows, start, target, self)
         while run.goes_on():
             run.descend()
             run.look()
@@ -271,7 +271,7 @@ def descend_along(
     for C in values:
         here = problem.with_(C=float(C))
         start = extrapolated(here, found)
-        run = _Run(here, rows, start, 0.0, solver)
+        run = _Descent(here, rows, start, 0.0, solver)
         while run.goes_on():
             run.descend()
             run.look()
@@ -302,7 +302,7 @@ def extrapolated(problem: Problem, known: Sequence[tuple[float, Array, Array]]) 
     return Start(x, np.clip(line, f.lo, f.hi))
 
 
-class _Run:
+class _Descent:
     """One call: the iterate, the active terms, and what the epochs have told."""
 
     def __init__(
@@ -321,7 +321,7 @@ class _Run:
         square = problem.norms**2
         if len(iterate.free):
             square += (problem.free_columns[:, 0] * iterate.root[iterate.free[0]]) ** 2
-        self.terms = Terms.of(square, problem.losses)
+        self.terms = DescentTerms.of(square, problem.losses)
         self.rows, self.seen = DescentRows.of(rows, iterate.root), Seen.of(problem)
 
     @property
@@ -469,7 +469,7 @@ class DescentRows(NamedTuple):
         )
 
 
-class Terms(NamedTuple):
+class DescentTerms(NamedTuple):
     """``||a_i||^2`` and the losses of all terms, with finite ends."""
 
     square: Array
@@ -480,7 +480,7 @@ class Terms(NamedTuple):
     hi: Array
 
     @classmethod
-    def of(cls, square: Array, losses: LossTerms) -> Terms:
+    def of(cls, square: Array, losses: LossTerms) -> DescentTerms:
         """From the squared norms, in the metric of v."""
         f = losses
         rest = (f.q, f.b, f.e, np.maximum(f.lo, -HUGE), np.minimum(f.hi, HUGE))
@@ -588,7 +588,7 @@ class Part:
     """
 
     rows: DescentRows
-    terms: Terms
+    terms: DescentTerms
     theta: Array
     work: Work
     count: int
@@ -596,7 +596,7 @@ class Part:
 
     @classmethod
     def of(
-        cls, rows: DescentRows, terms: Terms, theta: Array, active: Index,
+        cls, rows: DescentRows, terms: DescentTerms, theta: Array, active: Index,
         random: NDArray[np.uint64],
     ) -> Part:
         """All rows of a problem."""
@@ -616,7 +616,7 @@ class Part:
         f, theta = self.terms, self.theta[others]
         q, b, e = f.q[others], f.b[others], f.e[others]
         without = -float(b @ theta + e @ np.abs(theta) + 0.5 * (q * theta) @ theta)
-        terms = Terms(*(values[here] for values in f))
+        terms = DescentTerms(*(values[here] for values in f))
         work = Work.of(np.arange(count), count, self.work.random)
         rows, theta = self.rows.take(here), self.theta[here]
         return Part(rows, terms, theta, work, count, self.active), without
@@ -671,7 +671,7 @@ def pair_gap(away: float, theta: float, slope: float, q: float, e: float) -> flo
 
 
 @compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def is_inside(i: int, terms: Terms, theta: float) -> bool:
+def is_inside(i: int, terms: DescentTerms, theta: float) -> bool:
     """Whether theta is strictly inside a piece of the dual."""
     return terms.lo[i] < theta < terms.hi[i] and (terms.e[i] == 0.0 or theta != 0.0)
 
@@ -709,7 +709,7 @@ def shuffle(values: Index, count: int, random: NDArray[np.uint64]) -> None:
 
 @compiled(fastmath=CONTRACT, allocates=False, inline=True)
 def visit(
-    i: int, rows: DescentRows, terms: Terms, theta: Array, v: Array, slack: float
+    i: int, rows: DescentRows, terms: DescentTerms, theta: Array, v: Array, slack: float
 ) -> tuple[float, float]:
     """Minimise over ``theta_i``.
 
@@ -748,7 +748,8 @@ def visit(
 
 @compiled(fastmath=CONTRACT, allocates=False)
 def epoch(
-    rows: DescentRows, terms: Terms, theta: Array, v: Array, work: Work, count: int, slack: float
+    rows: DescentRows, terms: DescentTerms, theta: Array, v: Array, work: Work, count: int,
+    slack: float,
 ) -> tuple[float, float, int]:
     """Visit the active terms once; those that are shrunk leave `work.active`.
 
@@ -780,7 +781,8 @@ def epoch(
 
 @compiled(fastmath=CONTRACT, allocates=False)
 def look(
-    rows: DescentRows, terms: Terms, theta: Array, v: Array, seen: Seen, offset: float, free: int
+    rows: DescentRows, terms: DescentTerms, theta: Array, v: Array, seen: Seen, offset: float,
+    free: int,
 ) -> tuple[float, float, float]:
     """Margins of all terms at v, and the gap of the pair of it and theta, balanced.
 
@@ -826,7 +828,7 @@ def look(
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def dual_objective(terms: Terms, theta: Array, v: Array) -> float:
+def dual_objective(terms: DescentTerms, theta: Array, v: Array) -> float:
     """Up to a constant and a proximal term."""
     square, conjugates = 0.0, 0.0
     for j in range(v.size):
@@ -840,8 +842,8 @@ def dual_objective(terms: Terms, theta: Array, v: Array) -> float:
 
 @compiled(fastmath=CONTRACT, allocates=False)
 def descend(
-    rows: DescentRows, terms: Terms, theta: Array, v: Array, work: Work, count: int, slack: float,
-    plan: Plan,
+    rows: DescentRows, terms: DescentTerms, theta: Array, v: Array, work: Work, count: int,
+    slack: float, plan: Plan,
 ) -> tuple[int, float, int, float, float, int]:
     """Epochs until the gap that they tell promises the target, or the budget will not do.
 

@@ -22,13 +22,13 @@ from cvxscreen.certificates.many import (
     OTHER,
     ZERO,
     Around,
-    Block,
     LeftOut,
     LeftOutOfGram,
+    PackedPoints,
     PackedSlopes,
-    Points,
-    Slack,
+    ProblemConstants,
     StoredRows,
+    TermBlock,
     _stored_sums,
     certify_many,
     certify_weightings,
@@ -171,17 +171,18 @@ def test_linear_and_constant_terms_take_part() -> None:
     assert many.primal[0] == pytest.approx(single.primal, rel=1e-12)
 
 
-def two_hinges(A: np.ndarray, sizes: np.ndarray) -> Block:
+def two_hinges(A: np.ndarray, sizes: np.ndarray) -> TermBlock:
     """Two hinge terms of weight 1."""
     one = np.ones(2)
-    return Block(A, sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one)
+    return TermBlock(A, sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one)
 
 
 def one_point(
     x: float, pool: list[float], free: int, forward: float, *, squared: bool = False
-) -> Points:
+) -> PackedPoints:
     """A point of one coordinate whose slopes are all in the pool."""
-    return Points(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward, squared, squared)
+    kinds = (squared, squared)
+    return PackedPoints(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward, *kinds)
 
 
 def all_other(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -214,7 +215,7 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
 def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
     """Slopes without a bound: ``f'(t)`` and its growth over the noise on top of ``|theta|``."""
     one, noise = np.ones(1), 1e-3
-    squared = Block(
+    squared = TermBlock(
         np.ones((1, 1)), one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one
     )
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
@@ -285,7 +286,7 @@ def test_beside_its_terms_a_gap_consists_of_the_way_to_x_theta() -> None:
     X = np.array([[1.0, 2.0, 4.0]] * 3)
     pull = np.array([[-3.0, 3.0, -0.75], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
     diagonal, linear = np.array([1.0, 4.0, 0.0]), np.array([0.1, 0.2, 0.3])
-    totals(X, pull, diagonal, linear, terms, Slack(7.0, 0.5, 0.25, 1e-3, 1e-2), found)
+    totals(X, pull, diagonal, linear, terms, ProblemConstants(7.0, 0.5, 0.25, 1e-3, 1e-2), found)
     own = np.array([-2.9, 3.2])
     distance = np.hypot(1.0 + own[0], (8.0 + own[1]) / 2.0) + 0.1 + 0.5
     assert found[0].tolist() == pytest.approx([
@@ -295,7 +296,7 @@ def test_beside_its_terms_a_gap_consists_of_the_way_to_x_theta() -> None:
     assert found[1, 2] == pytest.approx(0.55)
     assert found[2, 1] == np.inf  # a slope is outside its box
     here = X[:1], -X[:1] * diagonal  # x is x_theta: what is left is the rounding of the latter
-    totals(*here, diagonal, np.zeros(3), np.zeros((1, 5)), Slack(*np.zeros(5)), found)
+    totals(*here, diagonal, np.zeros(3), np.zeros((1, 5)), ProblemConstants(*np.zeros(5)), found)
     assert found[0, 3] >= 8.0 * np.finfo(float).eps * np.sqrt(17.0)
 
 

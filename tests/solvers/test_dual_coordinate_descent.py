@@ -18,7 +18,7 @@ from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     DualCoordinateDescent,
     Part,
-    _Run,
+    _Descent,
     descend_along,
     epoch,
     extrapolated,
@@ -109,7 +109,7 @@ def test_an_epoch_visits_every_term_once():
     """The blocks are a partition, also where the last is shorter."""
     p = problem("hinge", C=1e-3)  # small C: after one epoch every dual is at its end
     solver = DualCoordinateDescent(shrinking=False)
-    run = _Run(p, p.design, Start(np.zeros(p.d), np.zeros(p.n)), 0.0, solver)
+    run = _Descent(p, p.design, Start(np.zeros(p.d), np.zeros(p.n)), 0.0, solver)
     assert p.n % BLOCK
     part = Part.of(run.rows, run.terms, run.iterate.theta, run.active, run.random)
     epoch(part.rows, part.terms, part.theta, run.iterate.v, part.work, p.n, np.inf)

@@ -214,7 +214,7 @@ FAULTS = (
              "terms are taken to be on a parabola that they have left",
              f"{CERTIFIED}::test_terms_stay_on_their_parabola_up_to_its_ends_and_no_further"),
     together("a gap without its Fenchel-Young terms", DROPPED,
-             "gap = sums[k, 1] * (1.0 + slack.sums) + 0.5 * distance * distance",
+             "gap = sums[k, 1] * (1.0 + fixed.sums) + 0.5 * distance * distance",
              "gap = 0.5 * distance * distance",
              "an answer far from optimal is certified"),
     together("intercepts within 0.99 of their shift", SHRUNK,

@@ -156,7 +156,7 @@ FAULTS = (
             "upward = np.where(e > 0, fall, rise) * size", "an imbalance is charged too little",
             "core/test_balance.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
     batch("many certificates without the balance's rounding", SLACK,
-          "+ slack.imbalance + slack.rounding * sums[k, 3])", "+ slack.imbalance)",
+          "+ fixed.imbalance + fixed.rounding * sums[k, 3])", "+ fixed.imbalance)",
           "an infeasible dual point is certified on a path",
           "certificates/test_many.py::test_the_rounding_of_a_balance_is_charged"),
     batch("many certificates without endless boxes", DROPPED, "        if points.endless:\n"
