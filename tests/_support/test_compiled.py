@@ -81,17 +81,28 @@ print(on_disk(outer), outer(record), bool(outer.stats.cache_hits))
 """
 
 
+ANEW = """
+import importlib, sys
+from pathlib import Path
+for inner in sys.argv[1:]:
+    Path("inner.py").write_text(inner)
+    for name in ("inner", "outer"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    importlib.import_module("outer")
+"""
+
+
 def test_what_it_calls_is_compiled_anew_when_its_source_has_changed(tmp_path: Path) -> None:
     """Numba alone would go on with the old function of another file, or look for its records."""
     (tmp_path / "outer.py").write_text(OUTER)
     lines = []
-    for number in (1, 1, 2, 2):
-        (tmp_path / "inner.py").write_text(INNER.format(number))
+    for numbers in ((1,), (1,), (2, 2)):
         run = subprocess.run(
-            [sys.executable, "-B", "-c", "import outer"], cwd=tmp_path, capture_output=True,
-            text=True, check=True, env=os.environ | {"NUMBA_CACHE_DIR": ""},
+            [sys.executable, "-B", "-c", ANEW, *map(INNER.format, numbers)], cwd=tmp_path,
+            capture_output=True, text=True, check=True, env=os.environ | {"NUMBA_CACHE_DIR": ""},
         )
-        lines.append(run.stdout.split())
+        lines += [line.split() for line in run.stdout.splitlines()]
     assert [line[1] for line in lines] == ["1", "1", "4", "4"]
     assert [line[0] for line in lines] == ["False", "True", "False", "True"]
     assert [line[2] for line in lines] == ["False", "True", "False", "True"]

@@ -285,12 +285,11 @@ def test_triplets_learns_metrics_and_saves_them(tmp_path) -> None:
 
 
 def test_the_package_runs_as_the_command() -> None:
-    command = [sys.executable, "-m", "cvxscreen"]
-    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
-    assert helped.stdout.startswith("usage: cvxscreen")
-    missing = subprocess.run([*command, "path", "no-such-file"], capture_output=True, text=True)
-    assert missing.returncode != 0
-    assert "no-such-file" in missing.stderr
+    command = [sys.executable, "-m", "cvxscreen", "path", "no-such-file", "--no-such-option"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("usage: cvxscreen")
+    assert "--no-such-option" in refused.stderr
 
 
 @pytest.fixture

@@ -261,15 +261,15 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[An
 
 
 @pytest.mark.parametrize(
-    ("number", "code"),
-    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)],
+    ("number", "code", "times"),
+    [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1), (signal.SIGKILL, -signal.SIGKILL, 1)],
 )
-def test_signals_at_random_moments(number, code, data, whole, tmp_path, capsys) -> None:
+def test_signals_at_random_moments(number, code, times, data, whole, tmp_path, capsys) -> None:
     """Whatever arrives when: the file holds whole points, and a few more calls finish the path."""
     kept, out = tmp_path / "run.npz", tmp_path / "out.npz"
     rng = np.random.default_rng(int(number))
     finished = 0
-    for _ in range(2):
+    for _ in range(times):
         child = subprocess.Popen(
             children.command(CHILD, *arguments(data, kept, "--out", str(out))),
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=children.environment(),

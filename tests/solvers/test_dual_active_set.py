@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import children
 import numpy as np
@@ -235,7 +236,6 @@ def test_the_block_splits_and_multiplies_as_the_rows_do(rng: np.random.Generator
 
 
 PROBE = """
-import json, sys
 import numpy as np, scipy.sparse as sp
 import cvxscreen
 from cvxscreen.solvers.dual_active_set import DualActiveSet
@@ -243,16 +243,17 @@ X = sp.random(40, 60, 0.2, format="csr", random_state=3, dtype=float)
 y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
 problem = cvxscreen.svm(X, y, C=3.0)
 found = DualActiveSet()(problem, None, 1e-10)
-print(json.dumps([found.status, "dual_active_set" in found.info, found.x.tolist()]))
+answer = [found.status, "dual_active_set" in found.info, found.x.tolist()]
 """
 
 
 def test_interpreted_loops_give_the_same_result() -> None:
-    answers = []
-    for disabled in ("0", "1"):
-        done = children.run(PROBE, NUMBA_DISABLE_JIT=disabled, PYTHONWARNINGS="error")
-        assert done.returncode == 0, done.stderr
-        answers.append(json.loads(done.stdout))
+    here: dict[str, Any] = {}
+    exec(PROBE, here)
+    tell = "\nimport json\nprint(json.dumps(answer))"
+    done = children.run(PROBE + tell, NUMBA_DISABLE_JIT="1", PYTHONWARNINGS="error")
+    assert done.returncode == 0, done.stderr
+    answers = [here["answer"], json.loads(done.stdout)]
     for status, helped, _ in answers:
         assert (status, helped) == ("optimal", False)
     np.testing.assert_allclose(answers[0][2], answers[1][2], atol=1e-5)
