@@ -24,11 +24,11 @@ Proofs: ``docs/theory.md``, section 10.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error
@@ -173,8 +173,7 @@ def _at_the_midpoint(point: Point) -> tuple[Array, Array, Array, float]:
     return 0.5 * (point.margins + other), error, n_i, distance
 
 
-@dataclass(frozen=True, eq=False)
-class _Mix:
+class _Mix(Immutable):
     """A direction of the slopes that changes ``s = sum_i a_i,free theta_i`` by one, and its cost.
 
     Attributes
@@ -415,8 +414,7 @@ def _centred_lengths(norms: Array, free: Array, along: Array, mix: _Mix, d: int)
     return np.asarray(up(1.0, 8) * (np.sqrt(np.maximum(square, 0.0) + rounding) + lost))
 
 
-@dataclass(frozen=True, eq=False)
-class WeightSet:
+class WeightSet(Immutable):
     """Weights ``w = 1 + S v`` of the terms, none negative, v in a set that holds 0.
 
     Attributes
@@ -457,8 +455,7 @@ class WeightSet:
         return WeightSet(self.norm, self.low[used], self.high[used])
 
 
-@dataclass(frozen=True, eq=False)
-class _Balance:
+class _Balance(Immutable):
     """What balances an unpenalised coordinate under other weights: a mix u of terms, and its costs.
 
     Attributes
@@ -486,8 +483,7 @@ class _Balance:
     growth: float
 
 
-@dataclass(frozen=True, eq=False)
-class OverWeights:
+class OverWeights(Immutable):
     """Intervals of ``<z, x*>`` for several z, over all weights ``1 + S v`` and for any S.
 
     Attributes
@@ -654,8 +650,7 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Centred:
+class _Centred(Immutable):
     """The rows of a problem less their unpenalised entry times ``A' u``, u a mix of the terms.
 
     Attributes

@@ -28,12 +28,13 @@ Proofs: ``docs/theory.md``, sections 2 and 7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice
 from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Place, Region, TwoBalls
@@ -328,8 +329,7 @@ def _equal(first: Problem, second: Problem) -> bool:
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledReference:
+class ScaledReference(Immutable):
     """The pairs ``(x0, s theta0)`` for all ``s > 0``.
 
     Attributes

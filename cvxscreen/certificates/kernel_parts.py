@@ -12,7 +12,7 @@ term grows by, and ``r^2 / 2`` times its squared norm. The margins are recompute
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import cast
 
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.certificates.certificate import (
     EPS,
@@ -38,8 +39,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
-@dataclass(frozen=True, eq=False)
-class KernelParts:
+class KernelParts(Immutable):
     """K problems ``1/2 ||w||^2 + sum_i f_i(s_i (<z_i, w> + b))``, their terms one after another.
 
     Attributes

@@ -8,13 +8,13 @@ bootstrap, `LeftOutOfGram` those of kernel problems without single terms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled, unsigned
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import each
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
@@ -58,8 +58,7 @@ def unpack(codes, pool, first, lo, hi, factor, out):  # type: ignore[no-untyped-
     return p
 
 
-@dataclass(frozen=True, eq=False)
-class PackedSlopes:
+class PackedSlopes(Immutable):
     """K dual points of one table of losses, at K multiples of it.
 
     Attributes
@@ -270,8 +269,7 @@ def takers(block, points, codes, first, needed, distance, out):  # type: ignore[
         out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
 
 
-@dataclass(frozen=True, eq=False)
-class Certificates:
+class Certificates(Immutable):
     """Certificates of many points, one number a point in each array, shape (K,).
 
     Attributes
@@ -637,8 +635,7 @@ def _moves(
 # at under each weighting.
 
 
-@dataclass(frozen=True, eq=False)
-class LeftOut:
+class LeftOut(Immutable):
     """Weightings of n terms that leave out one each, and count the others once.
 
     They do what is asked of an array of weights, shape (K, n), without its K n numbers.

@@ -16,13 +16,13 @@ pairs and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import SUMS, compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.certificates.certificate import (
     EPS,
@@ -47,8 +47,7 @@ from cvxscreen.out_of_core.streams import Task
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class Sums:
+class Sums(Immutable):
     """What one pass adds up.
 
     Attributes
@@ -89,8 +88,7 @@ def slope_at(t: Any, b: Any, e: Any, q: Any, lo: Any, hi: Any) -> Any:
     return np.where(right > 0, rise, np.where(left < 0, fall, 0.0))
 
 
-@dataclass(frozen=True, eq=False)
-class Recompute(Task):
+class Recompute(Task, Immutable):
     """The task.
 
     Parameters

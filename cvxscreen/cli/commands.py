@@ -35,6 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
 from cvxscreen._support.files import written_whole
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import TIME, Progress
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import file_path
@@ -757,8 +758,7 @@ def rows_for(model: Fitted, data: str, target: str | None) -> Any:
     return X
 
 
-@dataclass(frozen=True, eq=False)
-class LearnedMetrics:
+class LearnedMetrics(Immutable):
     """One metric for each lambda.
 
     Attributes

@@ -7,7 +7,6 @@ by CVXPY alone, by CVXPY with ``method="screen"`` and the same solver, and by th
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path as FilePath
 from time import perf_counter, process_time
 from typing import Any
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from cvxscreen import plots
 from cvxscreen._support.compiled import ANNOUNCEMENT
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import ONE_BLAS_THREAD
 from cvxscreen._support.tables import table
 from cvxscreen.api import solve
@@ -43,8 +43,7 @@ COEFFICIENT_TOLERANCE = 1e-4
 """The same for coefficients: near an optimum they move with the root of the value."""
 
 
-@dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(Immutable):
     """One way to solve one problem.
 
     Attributes
@@ -97,8 +96,7 @@ def built_in(X: Array, y: Array, C: float) -> Solved:
     return Solved(coefficients, found.value, seconds, kept, gap, compiled)
 
 
-@dataclass(frozen=True, eq=False)
-class DemoRow:
+class DemoRow(Immutable):
     """One value of C: what the three ways found.
 
     Attributes
@@ -148,8 +146,7 @@ class DemoRow:
         return numbers
 
 
-@dataclass(frozen=True, eq=False)
-class Demo:
+class Demo(Immutable):
     """The comparison.
 
     Attributes

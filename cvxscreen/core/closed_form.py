@@ -22,12 +22,12 @@ Proofs: ``docs/theory.md``, section 4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import one_of
@@ -42,8 +42,7 @@ Array = NDArray[np.float64]
 _HALVINGS = 200
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ClosedForm(Record):
+class ClosedForm(Record, Immutable):
     """The closed-form part of a path over C.
 
     Attributes

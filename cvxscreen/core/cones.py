@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma
 from cvxscreen.errors import InvalidInput
 
@@ -75,8 +75,7 @@ def _surely_inside(kind: str, size: int, v: Array, rounding: Array) -> bool:
     return bool(np.linalg.eigvalsh(0.5 * (square + square.T))[0] >= room[0])
 
 
-@dataclass(frozen=True, eq=False)
-class SideConstraints:
+class SideConstraints(Immutable):
     """``F x + f in K``, kept as they are by every reduction.
 
     Parameters

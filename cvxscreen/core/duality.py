@@ -26,12 +26,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
 from cvxscreen.core.losses import LossTerms
@@ -450,8 +451,7 @@ class Centre(NamedTuple):
     error: float
 
 
-@dataclass(frozen=True, eq=False)
-class Point:
+class Point(Immutable):
     """A primal point with a dual feasible point, and all that one evaluation of both tells.
 
     Built by `reference_point` only, so that a region always rests on a consistent pair.

@@ -32,7 +32,6 @@ inactive`` is ``the term is on its zero piece``. Their conjugate is ``b theta``,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from math import isfinite
@@ -40,6 +39,7 @@ from math import isfinite
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT
 from cvxscreen._support.validation import positive, together
 from cvxscreen.errors import InvalidInput
@@ -422,8 +422,7 @@ def _extremes(column: Array) -> tuple[float, float]:
     return (float(column.min()), float(column.max())) if column.size else (0.0, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class Losses(LossTerms):
+class Losses(LossTerms, Immutable):
     """A table of loss terms, one row each.
 
     Parameters

@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.errors import InvalidInput
 
@@ -63,8 +64,7 @@ class Penalty(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class L1:
+class L1(Immutable):
     """``sum_j kappa_j |x_j|``.
 
     Parameters

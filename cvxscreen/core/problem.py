@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.tables import Record, fields
@@ -44,8 +45,7 @@ _ROUNDED = 1e-11
 million rows) and of its eigenvalues may put one that is 0."""
 
 
-@dataclass(frozen=True, eq=False)
-class Quadratic:
+class Quadratic(Immutable):
     """``1/2 <x, M x>`` with ``M = diag(diagonal) + matrix``.
 
     Coordinates that M does not touch are *free*. Where M is singular on those that it touches
@@ -355,8 +355,7 @@ class Layout(NamedTuple):
     tau: float | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Problem(Record):
+class Problem(Record, Immutable):
     """A regularised problem; see the module's docstring for the equation.
 
     Parameters

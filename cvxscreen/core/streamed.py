@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.validation import positive
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms
 from cvxscreen.core.problem import Problem
@@ -63,8 +64,7 @@ def _whole(name: str) -> Any:
     return property(lambda terms: np.asarray(getattr(terms.part(slice(0, terms.n)), name)))
 
 
-@dataclass(frozen=True, eq=False)
-class ChunkTerms(LossTerms):
+class ChunkTerms(LossTerms, Immutable):
     """A table of losses that is made a chunk at a time.
 
     The columns `b`, `e`, `q`, `lo`, `hi` are there as well, for whoever has the memory.
@@ -124,8 +124,7 @@ def in_chunks(problem: Problem) -> tuple[Chunks, ChunkTerms]:
     return problem.design, problem.losses
 
 
-@dataclass(frozen=True, eq=False)
-class Slopes:
+class Slopes(Immutable):
     """Slopes of the losses at `x`, except for a few terms whose slopes are listed.
 
     It becomes an array, shape (n,), where one is asked for: ``np.asarray(slopes)``, ``slopes[i]``

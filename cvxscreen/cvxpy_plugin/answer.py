@@ -7,7 +7,6 @@ the user's problem changes before that call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -16,6 +15,7 @@ from cvxpy.problems.problem import SolverStats
 from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 from cvxscreen.cvxpy_plugin.request import Report, with_report
@@ -205,8 +205,7 @@ RANKS = {cp.OPTIMAL: 0, cp.OPTIMAL_INACCURATE: 1, cp.USER_LIMIT: 2}
 """Which of two answers is better; any other status of CVXPY's comes behind these."""
 
 
-@dataclass(frozen=True, eq=False)
-class StoredAnswer:
+class StoredAnswer(Immutable):
     """The answer that a problem of the user's holds, to compare it with another one.
 
     Attributes

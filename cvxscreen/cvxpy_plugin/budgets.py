@@ -43,6 +43,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.cones import SideConstraints
@@ -91,8 +92,7 @@ SAME = 1e-12
 """Relative difference below which a number did not change with a multiplier."""
 
 
-@dataclass(frozen=True, eq=False)
-class BudgetedProblem:
+class BudgetedProblem(Immutable):
     """``F`` with its budgets, tied to the user's problem.
 
     Attributes

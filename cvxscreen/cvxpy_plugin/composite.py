@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate
@@ -78,8 +79,7 @@ TRIES = 12
 """Subgradients asked for at one distance."""
 
 
-@dataclass(frozen=True, eq=False)
-class UnscreenedTerm:
+class UnscreenedTerm(Immutable):
     """A convex expression in variables that are core coordinates.
 
     Attributes
@@ -246,8 +246,7 @@ GROUPS = 40
 """An objective with more kinds of summands is not taken apart."""
 
 
-@dataclass(frozen=True, eq=False)
-class CompositeProblem:
+class CompositeProblem(Immutable):
     """A recognised ``F + g``.
 
     Attributes
@@ -565,8 +564,7 @@ def _multiple(expr: Any, factor: float) -> Iterator[Any]:
 # -- what is left ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class CompositeReduction:
+class CompositeReduction(Immutable):
     """The smaller problem; see the module's docstring.
 
     Attributes
@@ -685,8 +683,7 @@ WORTH = 0.6
 """A prediction that keeps a larger share of the terms costs more than it saves."""
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(Immutable):
     """What the rounds came to.
 
     Attributes

@@ -30,6 +30,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
@@ -58,8 +59,7 @@ LossRows = tuple[Any, Index, float]
 """A constraint of CVXPY with loss terms: which terms, and the sign from dual value to slope."""
 
 
-@dataclass(frozen=True, eq=False)
-class Built:
+class Built(Immutable):
     """A problem built for CVXPY.
 
     Attributes

@@ -28,6 +28,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
@@ -502,8 +503,7 @@ SHOWN = 48
 """Characters of a constraint's text in a table."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Snapshot:
+class _Snapshot(Immutable):
     """A problem's answer, copied."""
 
     status: str

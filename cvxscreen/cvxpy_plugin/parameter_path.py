@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from time import perf_counter
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import table
 from cvxscreen._support.validation import finite
@@ -45,8 +46,7 @@ from cvxscreen.solvers.solve import InUnits
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class ParameterPoint:
+class ParameterPoint(Immutable):
     """One value of the parameter.
 
     Attributes
@@ -89,8 +89,7 @@ class ParameterPoint:
         return values[variable.id]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ParameterPath(PathRecord):
+class ParameterPath(PathRecord, Immutable):
     """Solutions of a CVXPY problem along values of a parameter.
 
     Attributes
@@ -314,8 +313,7 @@ def _one_by_one(
     return ParameterPath(tuple(points), terms, parameter.name(), finished, cut)
 
 
-@dataclass(frozen=True, eq=False)
-class PathOverC:
+class PathOverC(Immutable):
     """A path over a parameter as a path over C.
 
     Attributes

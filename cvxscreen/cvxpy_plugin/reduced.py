@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import cvxpy as cp
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record
 from cvxscreen._support.validation import positive
 from cvxscreen.certificates.certificate import Certificate, certify
@@ -89,8 +89,7 @@ def reduce(problem: Any) -> Reduced:
     return reduced_plain(recognition)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Reduced(Record):
+class Reduced(Record, Immutable):
     """A smaller problem with the same solution, and the way back.
 
     Attributes
@@ -162,8 +161,7 @@ class Reduced(Record):
         return str(self.screening)
 
 
-@dataclass(frozen=True, eq=False)
-class Restoration:
+class Restoration(Immutable):
     """A solution of the reduced problem, on the original's columns and rows.
 
     Attributes

@@ -23,6 +23,7 @@ from cvxpy.reductions.solvers.solving_chain import DPP_ERROR_MSG
 from cvxpy.utilities.warn import warn
 
 from cvxscreen._support.extensions import supplied
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
 from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, TRIALS, measured
@@ -306,8 +307,7 @@ def warn_once(reason: str, calls: int = CALLS_BETWEEN) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Immutable):
     """The arguments of one solve.
 
     Attributes

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms
@@ -154,8 +155,7 @@ def _margin_of_zero(losses: LossTerms) -> tuple[Array, Array]:
     return outward(losses.b - losses.e - 1.0, reach)
 
 
-@dataclass(frozen=True, eq=False)
-class LossRows:
+class LossRows(Immutable):
     """Which term each row of the user's data is.
 
     Attributes

@@ -30,6 +30,7 @@ from cvxpy.reductions.solvers.conic_solvers.conic_solver import ConicSolver
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
 from cvxscreen.cvxpy_plugin.composite import (
     ScreenedComposite,
@@ -161,8 +162,7 @@ def _screened_class(name: str) -> Any:
     return ScreenedSolver
 
 
-@dataclass(frozen=True, eq=False)
-class _Answer:
+class _Answer(Immutable):
     """What one call found: its columns and multipliers, or the plain solver's own result.
 
     Beside a plain result may stand a screened one without certificate; the better status decides.
@@ -335,8 +335,7 @@ def with_last(kept: _Cached, found: Solution) -> _Cached:
     return _Cached(kept.fingerprint, kept.recognition, LastSolution.of(found))
 
 
-@dataclass(frozen=True, eq=False)
-class CompiledProblem:
+class CompiledProblem(Immutable):
     """Stands where a `Canonical` does; there is no problem of the user's to go back to.
 
     Attributes

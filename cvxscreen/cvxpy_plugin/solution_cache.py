@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.bounds import moved
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point
@@ -47,8 +48,7 @@ Array = NDArray[np.float64]
 Fingerprints = dict[int, bytes]
 
 
-@dataclass(frozen=True, eq=False)
-class LastSolution:
+class LastSolution(Immutable):
     """The last solution.
 
     Attributes

@@ -16,7 +16,6 @@ terms (`cvxscreen.certificates.many`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CompileClock, at_hand, compiled
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import file_path, one_of, tolerance, whole
@@ -456,8 +456,7 @@ SHOWN = 20
 """Coefficients that are printed."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Bootstrap(Record):
+class Bootstrap(Record, Immutable):
     """Coefficients of the fits on drawn samples.
 
     Attributes

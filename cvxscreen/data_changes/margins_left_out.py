@@ -7,13 +7,14 @@ several still need them, `LeaveOneOut` is the record that users get.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import flag, whole
@@ -53,8 +54,7 @@ EXACT = 1e-9
 """Relative gap of a solution about the centre: what one pass decides narrows with its root."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class LeaveOneOut(Record):
+class LeaveOneOut(Record, Immutable):
     """Every left-out margin or residual, in a certified interval.
 
     Attributes

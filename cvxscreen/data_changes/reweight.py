@@ -13,7 +13,7 @@ one from nothing costs less. The ball itself is made when it is asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, check_request, finite, one_of, tolerance, whole
 from cvxscreen.api import solve
@@ -142,8 +143,7 @@ __all__ = ["DataChange", "Influence", "add", "influence", "remove", "reweight"]
 
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DataChange(Record):
+class DataChange(Record, Immutable):
     """A changed problem: its fit, and what the fit before the change proves about it.
 
     Attributes
@@ -379,8 +379,7 @@ def add(
     return _changed(solution, larger, theta, tol, mode)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Influence(Record):
+class Influence(Record, Immutable):
     """How far each term moves the optimum by being there.
 
     Attributes

@@ -11,12 +11,12 @@ one ball around the solution at hand (`cvxscreen.bounds.data_changes.over_weight
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import choice, finite, number, positive
 from cvxscreen.bounds.data_changes import OverWeights, WeightSet, over_weights, takes_weights
@@ -39,8 +39,7 @@ HALVINGS = 50
 """Steps of the bisection for the largest S: to 1e-15 of its bound."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class WeightRange(Record):
+class WeightRange(Record, Immutable):
     """What holds for every weighting in a set around the present one.
 
     Attributes

@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma
 from cvxscreen.designs.rows import UNDERFLOWN, Rows, factors_of
 from cvxscreen.out_of_core import streams
@@ -76,8 +77,7 @@ def entries(column: Column, rows: Any) -> Any:
     return np.concatenate(found) if found else np.zeros(0)
 
 
-@dataclass(frozen=True, eq=False)
-class Chunk:
+class Chunk(Immutable):
     """The rows ``scale_i [block_i, 1]`` of one chunk; the 1 where there is an `intercept`."""
 
     block: Any
@@ -161,8 +161,7 @@ class Chunk:
         return Rows(self.block, self.scale, extra, known=True)
 
 
-@dataclass(frozen=True, eq=False)
-class SampledRows:
+class SampledRows(Immutable):
     """Rows of a source that stay in memory: their indices (increasing), and the rows."""
 
     index: NDArray[np.intp]

@@ -19,7 +19,7 @@ an anchor as (near list) x (far list) and never stores an index of a triplet: ea
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.errors import InvalidInput
@@ -55,8 +56,7 @@ def centred(points: Any) -> Array:
     return np.ascontiguousarray(dense - np.where(np.isfinite(short), short, middle))
 
 
-@dataclass(frozen=True, eq=False)
-class PairTable:
+class PairTable(Immutable):
     """Unique pairs of rows of a matrix.
 
     Attributes
@@ -432,8 +432,7 @@ SHORT = 48
 """Pairs of a list that is sorted by insertion: it is nearly in order most of the time."""
 
 
-@dataclass(frozen=True, eq=False)
-class Indexed:
+class Indexed(Immutable):
     """Terms given by the numbers of their two pairs.
 
     Attributes
@@ -498,8 +497,7 @@ class ProductArrays(NamedTuple):
     hi: Pointer
 
 
-@dataclass(frozen=True, eq=False)
-class Products:
+class Products(Immutable):
     """For every anchor, each near pair with a window of its far pairs.
 
     Attributes

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.compiled import compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import blas_threads, require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen.designs.kernels import KernelFunction, Polynomial, Rbf
@@ -536,8 +537,7 @@ class Gram:
         return self.dense(index)
 
 
-@dataclass(frozen=True, eq=False)
-class GramForm:
+class GramForm(Immutable):
     """``1/2 ||w||^2`` of the kernel's space, in coefficients; `gram` belongs to all N points."""
 
     gram: Gram

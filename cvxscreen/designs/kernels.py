@@ -10,7 +10,6 @@ Each says how far a computed value may be from the exact one, point by point.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -19,6 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.errors import InvalidInput
@@ -85,8 +85,7 @@ def exponents(out: Array, gamma: float, left: Array, right: Array) -> None:
             out[i, j] = 0.0 if value > 0.0 else value  # NaN stays
 
 
-@dataclass(frozen=True, eq=False)
-class Rbf:
+class Rbf(Immutable):
     """``exp(-gamma ||x - z||^2)``; `points` is a float64 array or CSR."""
 
     points: Any
@@ -139,8 +138,7 @@ class Rbf:
         return np.exp(out, out=out)
 
 
-@dataclass(frozen=True, eq=False)
-class Polynomial:
+class Polynomial(Immutable):
     """``(gamma <x, z> + coef0)^degree``; the linear kernel is its first degree."""
 
     points: Any
@@ -181,8 +179,7 @@ class Polynomial:
         return out if self.degree == 1 else np.power(out, self.degree, out=out)
 
 
-@dataclass(frozen=True, eq=False)
-class Precomputed:
+class Precomputed(Immutable):
     """A symmetric Gram matrix, held by reference; `error` bounds its relative asymmetry."""
 
     matrix: NDArray[Any]
@@ -215,8 +212,7 @@ class Precomputed:
         return np.asarray(points, dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class Called:
+class Called(Immutable):
     """Any ``function(A, B) -> matrix`` of two blocks of points; its values count as given."""
 
     points: Any

@@ -6,13 +6,14 @@ of the two pairs may be missing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import require
 from cvxscreen._support.tables import Echoed
 from cvxscreen._support.validation import (
@@ -41,8 +42,7 @@ LISTED_BYTES = 57
 """Of memory, at the peak, for each triplet that is listed (measured)."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Comparisons(Echoed):
+class Comparisons(Echoed, Immutable):
     """A set of terms over n points; made by `triplets`, `pairs` and `quadruplets`.
 
     Attributes

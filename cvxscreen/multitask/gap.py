@@ -30,13 +30,14 @@ Proofs: ``docs/theory.md``, section 8.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import fsum
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.bounds.regions import intercept_interval
@@ -55,8 +56,7 @@ from cvxscreen.screening.reduction import Verdict
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class DualCandidate:
+class DualCandidate(Immutable):
     """A dual feasible point.
 
     Attributes
@@ -88,8 +88,7 @@ class DualCandidate:
         return -conjugate - top / (4.0 * problem.c)
 
 
-@dataclass(frozen=True, eq=False)
-class PrimalCandidate:
+class PrimalCandidate(Immutable):
     """A feasible point with its predictions ``p`` and its objective."""
 
     U: Array
@@ -146,8 +145,7 @@ def intercept_ranges(problem: MultiTask, middle: Array, reach: Array) -> tuple[A
     return low, high
 
 
-@dataclass(frozen=True, eq=False)
-class DualBall:
+class DualBall(Immutable):
     """``||V - centre||_F <= radius`` contains the one ``V*`` of the optimum."""
 
     centre: Array

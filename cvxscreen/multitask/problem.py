@@ -13,7 +13,7 @@ tasks. The shared matrix ``M`` is kept with its eigenvalues, and says what a tas
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, positive, whole
 from cvxscreen.core.losses import Losses, LossTerms
@@ -33,8 +34,7 @@ from cvxscreen.multitask.prox import capped_simplex, spectral_box_norm_factor
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
-class TaskMetric:
+class TaskMetric(Immutable):
     """The shared matrix ``M = P diag(g) P'``, ``0 <= g <= 1``, and the metric it gives every task.
 
     A task is penalised by ``c u' A^{-1} u``, ``A = eta I + M``.
@@ -111,8 +111,7 @@ class TaskMetric:
         return self.c * float(np.sum((self.P.T @ U).T ** 2 * weights))
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MultiTask(Record):
+class MultiTask(Record, Immutable):
     """The joint problem; see the module's docstring for the equation.
 
     Attributes

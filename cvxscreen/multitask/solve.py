@@ -39,6 +39,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.extensions import supplied
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import MODES, choice, finite, one_of, tolerance, word
@@ -99,8 +100,7 @@ class MultiTaskRound:
     seconds: float
 
 
-@dataclass(frozen=True, eq=False)
-class AlgorithmResult:
+class AlgorithmResult(Immutable):
     """What an algorithm returns: the best ``(U, b, M)``, the best slopes ``theta``, its rounds."""
 
     U: Array
@@ -635,8 +635,7 @@ SHOWN = 12
 """Rounds that are printed; of more, the first and the last."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class MultiTaskSolution(Record):
+class MultiTaskSolution(Record, Immutable):
     """An answer with its certificate.
 
     Attributes

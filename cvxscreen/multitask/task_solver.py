@@ -14,13 +14,13 @@ faces are enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dposv
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.multitask.problem import MultiTask, TaskMetric
 from cvxscreen.solvers.box_qp import BoxQp
@@ -357,8 +357,7 @@ class TaskActiveSet:
             self.refresh()
 
 
-@dataclass(frozen=True, eq=False)
-class TaskPoint:
+class TaskPoint(Immutable):
     """Where one task stands.
 
     Attributes
@@ -383,8 +382,7 @@ class TaskPoint:
     newton_steps: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class FixedTerms:
+class FixedTerms(Immutable):
     """What does not move: all but the terms at `kept`.
 
     Attributes

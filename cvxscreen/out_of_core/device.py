@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.validation import whole
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.out_of_core.streams import (
@@ -109,8 +109,7 @@ def _library(X: Any) -> str:
     return type(X).__module__.partition(".")[0]
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceBlock(OwnProducts):
+class DeviceBlock(OwnProducts, Immutable):
     """A chunk on its device; indexed with integers it gives rows in this process's memory.
 
     Attributes

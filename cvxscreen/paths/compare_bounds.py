@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen import bounds as bound_table
 from cvxscreen import plots
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of
 from cvxscreen.api import screen
@@ -23,8 +23,7 @@ from cvxscreen.solvers.solution import Solution
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class BoundComparison(Record):
+class BoundComparison(Record, Immutable):
     """Shares that rules decide.
 
     Attributes

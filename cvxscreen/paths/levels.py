@@ -15,12 +15,13 @@ Of the two passes that this takes the other tells where the margins go.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import scipy.linalg as sla
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.certificates.certificate import Certificate, Passes
 from cvxscreen.certificates.levels import certify_levels
 from cvxscreen.core.losses import Codes, LossTerms, Piece
@@ -69,8 +70,7 @@ DENSE = 2**24
 """Entries of the kept terms up to which they are written out (128 MB)."""
 
 
-@dataclass(frozen=True, eq=False)
-class LinearisedTerms:
+class LinearisedTerms(Immutable):
     """A quantile regression with most of its terms replaced by their lines, at any level.
 
     Attributes
@@ -133,8 +133,7 @@ class LinearisedTerms:
         return here
 
 
-@dataclass(frozen=True, eq=False)
-class LevelAnswer:
+class LevelAnswer(Immutable):
     """An answer at a level: x, the slopes of the kept terms, how many were solved for, rounds."""
 
     x: Array
@@ -144,8 +143,7 @@ class LevelAnswer:
     refuted: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class LevelBlock:
+class LevelBlock(Immutable):
     """Neighbouring levels that are solved together, and the terms that are kept for all of them.
 
     Attributes

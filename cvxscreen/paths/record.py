@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
 from cvxscreen.core.problem import Problem, fingerprint
@@ -25,8 +26,7 @@ Array = NDArray[np.float64]
 __all__ = ["Path", "PathPoint", "Points", "load_path"]
 
 
-@dataclass(frozen=True, eq=False)
-class PathPoint:
+class PathPoint(Immutable):
     """One value of the parameter.
 
     Attributes
@@ -250,8 +250,7 @@ class PathRecord(Record):
         return "\n".join([head, *lines[: half + 2], middle, *lines[-half:]])
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Path(PathRecord):
+class Path(PathRecord, Immutable):
     """Finished points in the order they were solved.
 
     Attributes

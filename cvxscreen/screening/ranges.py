@@ -28,11 +28,11 @@ Proofs: ``docs/theory.md``, section 4.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen._support.validation import choice, one_of, tolerance
 from cvxscreen.bounds import ScaledReference, midpoint_ball
@@ -123,8 +123,7 @@ def _stepwise(ray: ScaledReference, codes: Codes) -> tuple[Array, Array]:
     return low, high
 
 
-@dataclass(frozen=True, eq=False)
-class _Sweep:
+class _Sweep(Immutable):
     """The midpoint balls of all pairs ``(x0, s theta0)``, ``first <= s <= last``, as one region.
 
     The centre is linear in ``s`` and the radius convex, so both are largest at an end. The
@@ -163,8 +162,7 @@ class _Sweep:
         return margins_over(self)
 
 
-@dataclass(frozen=True, eq=False)
-class _Strip:
+class _Strip(Immutable):
     """The ball at ``s = 1 - u``: margins ``middle + u drift -+ N r(u)``.
 
     ``r(u)^2 = c0 + c1 u + c2 u^2`` up to ``errors`` in each coefficient.
@@ -346,8 +344,7 @@ Surplus = Callable[[Array], Array]
 
 
 
-@dataclass(frozen=True, eq=False)
-class _Sphere:
+class _Sphere(Immutable):
     """Numbers of the reference; arrays over the terms, norms in Frobenius'."""
 
     lam: float

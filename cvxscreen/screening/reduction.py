@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, square
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds.regions import Region
@@ -92,8 +93,7 @@ class Pieces(ABC):
         return losses.piece_index(codes)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Verdict(Pieces, Record):
+class Verdict(Pieces, Record, Immutable):
     """What one region proves about every term.
 
     Attributes
@@ -259,8 +259,7 @@ def _moved(
     return other, step, problem.design.take_rows(other).adjoint(step)
 
 
-@dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(Immutable):
     """Terms collapsed onto a piece: ``codes[i]`` is a `Piece`, -1 for a term that is kept.
 
     `dropped`, shape (d,), marks the features put to 0; None where there are none.
@@ -510,8 +509,7 @@ class Evidence(NamedTuple):
     """Features dropped by now; features and terms of which it is proven that none can be."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Screening(Pieces, Record):
+class Screening(Pieces, Record, Immutable):
     """What is proven about `problem`; it only grows, and remembers why.
 
     Attributes

@@ -28,6 +28,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible, estimated_gap, reference_point
 from cvxscreen.core.losses import kinked
@@ -67,8 +68,7 @@ Stop = Callable[[Array, int], bool]
 """Called with every iterate and its number; True ends the run."""
 
 
-@dataclass(frozen=True, eq=False)
-class Momentum:
+class Momentum(Immutable):
     """What a run of `fista` holds beside its iterate: its search point, the weight of its past, L.
 
     Another run, of the same or a slightly different problem, that goes on with it loses nothing.
@@ -83,8 +83,7 @@ class Momentum:
         return replace(self, search=self.search[index])
 
 
-@dataclass(frozen=True, eq=False)
-class ApgResult:
+class ApgResult(Immutable):
     """Where a run ended.
 
     Attributes

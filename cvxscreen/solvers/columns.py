@@ -19,12 +19,13 @@ Bounds that are side constraints are made terms for it (`BoundsAsTerms`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
@@ -56,8 +57,7 @@ MAX_ROUNDS = 40
 """Rounds after which all columns are let in; 3 to 10 are usual."""
 
 
-@dataclass(frozen=True, eq=False)
-class UnitTerms:
+class UnitTerms(Immutable):
     """Terms in one coordinate each, of the coordinates that are held at 0 by theirs.
 
     Attributes

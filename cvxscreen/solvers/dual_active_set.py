@@ -68,6 +68,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cvxscreen._support.compiled import CompileClock
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import LossTerms
@@ -177,8 +178,7 @@ class PathCache:
         return WorkingSet(source, urgent, near, losses, heavy, before)
 
 
-@dataclass(frozen=True, eq=False)
-class SavedIterate:
+class SavedIterate(Immutable):
     """A dual point at one C: theta, v, ``M^{1/2} x``, its margins t, and the proximal centre."""
 
     C: float

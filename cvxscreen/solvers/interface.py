@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
@@ -64,8 +65,7 @@ WITHOUT_SOLUTION = ("infeasible", "unbounded")
 """What a solver may have seen of a problem: no other solver finds more."""
 
 
-@dataclass(frozen=True, eq=False)
-class SubproblemResult:
+class SubproblemResult(Immutable):
     """What a solver returns for one (reduced) problem.
 
     Attributes

@@ -37,13 +37,14 @@ Proofs: ``docs/theory.md``, section 9.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced
@@ -108,8 +109,7 @@ STEPS = 40
 """Proximal steps at most in safe mode; polyhedral problems take two to five."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
+class Candidate(Immutable):
     """A point with its margins, its slopes and the objective there (hard terms apart)."""
 
     x: Array
@@ -641,8 +641,7 @@ def far_from_kinks(losses: LossTerms, margins: Array, keep: int, held: Mask) -> 
     return codes
 
 
-@dataclass(frozen=True, eq=False)
-class Drawn:
+class Drawn(Immutable):
     """Terms that stand for all.
 
     Attributes

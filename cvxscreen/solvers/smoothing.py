@@ -19,13 +19,13 @@ are left alone. Pivots lead from there to the vertex (`cvxscreen.solvers.pivots`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.screening.reduction import KnownSlopes
@@ -72,8 +72,7 @@ DENSE = 2**24
 """Entries of the terms near their kinks that are written out whatever the data take (128 MB)."""
 
 
-@dataclass(frozen=True, eq=False)
-class Kinks:
+class Kinks(Immutable):
     """``<c, x> + 1/2 <x, M x> + sum_i max(lo_i z_i, hi_i z_i)``, ``z = A x - b``, all written out.
 
     Attributes
@@ -224,8 +223,7 @@ def of_few(
     return (got.x[0], got.theta[0]) if got.found[0] else None
 
 
-@dataclass(frozen=True, eq=False)
-class NearOptimum:
+class NearOptimum(Immutable):
     """A point near an optimum.
 
     Attributes

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import ITERATIONS, TIME
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound, moved
@@ -62,8 +63,7 @@ class LazyNumbers(Mapping[str, Number]):
         return LazyNumbers, (partial(dict, self._known),)
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
+class Answer(Immutable):
     """A pair, certified; the certificate has taken nothing from whoever found it.
 
     Attributes
@@ -120,8 +120,7 @@ class Answer:
         return reference_point(self.problem, self.x, self.theta, self.multipliers, known=known)
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(Immutable):
     """What happened in one round of the loop.
 
     Attributes
@@ -156,8 +155,7 @@ class Round:
     features: int | None = None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Solution(Record):
+class Solution(Record, Immutable):
     """An answer with its certificate.
 
     Attributes
@@ -343,7 +341,6 @@ class Solution(Record):
         )
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class UnlistedSolution(Solution):
     """A solution that holds no array over the terms; its kinds count them in `decided`."""
 

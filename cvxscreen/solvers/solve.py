@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import at_hand
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.bounds import Bound, default_bounds, midpoint_ball
 from cvxscreen.certificates.certificate import Certificate, Passes
@@ -171,8 +172,7 @@ def _descends(problem: Problem) -> bool:
     return compiled(problem)
 
 
-@dataclass(frozen=True, eq=False)
-class InUnits:
+class InUnits(Immutable):
     """A problem divided by the factor of its squared norm, for engines of ``M = I``.
 
     ``lam |w|^2 + losses`` has the optimum of ``1/2 |w|^2 + losses / (2 lam)``.

@@ -16,7 +16,7 @@ is widened by how far the margins moved. Only the certificate, a pass of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import Bound
 from cvxscreen.certificates.certificate import Certificate, relative_gap
@@ -51,8 +52,7 @@ STEPS = np.concatenate([[0.0], 2.0 ** np.arange(-24.0, -3.0, 3.0), np.arange(0.2
 """Shares of the segment that are tried."""
 
 
-@dataclass(frozen=True, eq=False)
-class SegmentTask(Task):
+class SegmentTask(Task, Immutable):
     """The task: the sum of the losses at ``x + s step`` for every s of `STEPS`."""
 
     x: Array
@@ -87,8 +87,7 @@ def lowest_along(problem: Problem, x: Array, end: Array) -> Array:
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class GatheredTerms:
+class GatheredTerms(Immutable):
     """Terms that were not decided, gathered in pieces in the order of the rows.
 
     Attributes
@@ -126,8 +125,7 @@ class GatheredTerms:
         return Losses(*(np.concatenate(column) for column in zip(*self.losses, strict=True)))
 
 
-@dataclass(frozen=True, eq=False)
-class PassResult:
+class PassResult(Immutable):
     """What one pass over the data says of a point, and the reduced problem around it.
 
     Attributes
@@ -180,8 +178,7 @@ class PassResult:
         return np.concatenate(self.kept.index)
 
 
-@dataclass(frozen=True, eq=False)
-class ReductionTask(Task):
+class ReductionTask(Task, Immutable):
     """The task of a pass that evaluates a point and gathers the terms close to a kink.
 
     Parameters
@@ -289,8 +286,7 @@ _KINDS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ProofTask(Task):
+class ProofTask(Task, Immutable):
     """The task: terms proven on a zero, a linear, a quadratic piece, shape (3,).
 
     Parameters
@@ -381,8 +377,7 @@ POLISH_STEPS = 6
 """Newton steps at most."""
 
 
-@dataclass(frozen=True, eq=False)
-class CollapsedProblem:
+class CollapsedProblem(Immutable):
     """The reduced problem of a pass: the gathered terms, and all others on their pieces.
 
     Attributes
@@ -539,8 +534,7 @@ VAGUE_RATIO = 0.01
 """Coordinates a row of the sample from which on its margins are off by more than a tenth."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pilot:
+class Pilot(Immutable):
     """The first point and width of the band around the kinks, from solutions of samples.
 
     Attributes
@@ -645,7 +639,6 @@ def _from(part: Problem, x: Array) -> Start:
 # -- the problem that the loop screens ------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class ChunkedSolution(UnlistedSolution):
     """The solution over data in chunks.
 

@@ -13,10 +13,10 @@ What is not solved so, as where a vertex is degenerate, is left to a method that
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+
+from cvxscreen._support.immutable import Immutable
 
 Array = NDArray[np.float64]
 
@@ -36,8 +36,7 @@ REGULAR = 1e-11
 """What is added to the diagonals of the normal equations, relatively."""
 
 
-@dataclass(frozen=True, eq=False)
-class Vertices:
+class Vertices(Immutable):
     """Optima of K programs.
 
     Attributes

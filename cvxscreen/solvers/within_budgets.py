@@ -9,7 +9,7 @@ until the reduced costs of the others agree.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import FIELDS, Losses
@@ -43,8 +44,7 @@ from `BUDGET_USABLE` on it will do where rounding allows no more."""
 BUDGET_USABLE = 1e-8
 
 
-@dataclass(frozen=True, eq=False)
-class WithinBudgets:
+class WithinBudgets(Immutable):
     """A solution of a problem with budgets.
 
     Attributes
@@ -154,8 +154,7 @@ PRICED = 1e-9
 """Reduced cost, relative to the terms that it is the sum of, below which a coordinate stays 0."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Columns:
+class _Columns(Immutable):
     """Coordinates that a constraint of their own holds at 0 or on one side of it.
 
     Attributes

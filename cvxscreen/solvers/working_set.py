@@ -21,7 +21,6 @@ and costs no pass of its own: ``B u`` and ``B' z = u`` are what the product with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, unsigned
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.designs.rows import Rows, add_outer_products
 
@@ -82,8 +82,7 @@ def empty_rows(lengths: NDArray[np.int64], columns: int) -> Csr:
     return Csr(pointers[:-1], pointers[1:], indices, np.empty(size))
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledRows:
+class ScaledRows(Immutable):
     """The rows ``factor_i a_i root`` (root by columns) of CSR arrays that are only read.
 
     Parameters
@@ -141,8 +140,7 @@ class ScaledRows:
         return squares, np.bincount(columns, minlength=d).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class ScaledDesign:
+class ScaledDesign(Immutable):
     """The products of the rows ``a_i root`` of any rows in memory, as they are stored."""
 
     rows: Rows
@@ -459,8 +457,7 @@ class WorkingSet:
 # -- copies of rows -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class SplitRows:
+class SplitRows(Immutable):
     """Copied rows in two matrices: columns of a low rank and the others.
 
     Attributes
@@ -979,8 +976,7 @@ REACH = 5.0
 """Terms take part up to so many times the root mean square of the residual from a kink."""
 
 
-@dataclass(frozen=True, eq=False)
-class PrimalCorrection:
+class PrimalCorrection(Immutable):
     """A move of x.
 
     Attributes
@@ -997,8 +993,7 @@ class PrimalCorrection:
     steps: int
 
 
-@dataclass(frozen=True, eq=False)
-class Participants:
+class Participants(Immutable):
     """Terms that take part: local rows, what their margins are off, and the room of their duals."""
 
     rows: Index

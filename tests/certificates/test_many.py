@@ -357,9 +357,9 @@ def test_it_shares_nothing_with_what_it_judges() -> None:
         node.module for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
     }
-    names = ("_support.compiled", "_support.limits", "_support.validation",
-             "certificates.certificate", "core.losses", "core.problem", "designs.gram",
-             "designs.rows", "errors")
+    names = ("_support.compiled", "_support.immutable", "_support.limits",
+             "_support.validation", "certificates.certificate", "core.losses", "core.problem",
+             "designs.gram", "designs.rows", "errors")
     assert own == {f"cvxscreen.{name}" for name in names}
 
 

@@ -18,12 +18,12 @@ Proofs: ``docs/theory.md``, section 2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, square, up
 from cvxscreen.bounds.regions.margins import (
     Functionals,
@@ -44,8 +44,7 @@ _LARGE = 1e7
 """A ball so many times wider than the given one is as good as one without end, up to rounding."""
 
 
-@dataclass(frozen=True, eq=False)
-class Everywhere:
+class Everywhere(Immutable):
     """No information: used where no theorem applies."""
 
     problem: Problem
@@ -71,8 +70,7 @@ class Everywhere:
         return True
 
 
-@dataclass(frozen=True, eq=False)
-class Ball:
+class Ball(Immutable):
     """``{x : ||x - centre||_M <= radius}``, the optimum of `problem` proven inside.
 
     Attributes
@@ -125,8 +123,7 @@ class Ball:
         return self.problem.quadratic.norm(step) <= self.radius
 
 
-@dataclass(frozen=True, eq=False)
-class CutBall:
+class CutBall(Immutable):
     """``{x : ||x - c||_M <= r, <v, x>_M >= level}``, the optimum proven inside.
 
     With ``c = 0``, ``v = w_a``, ``level = gamma_a = ||w_a||^2`` and ``r^2 = gamma_b`` this is the
@@ -200,8 +197,7 @@ class CutBall:
         return self.ball.contains(x) and product + error >= self.level
 
 
-@dataclass(frozen=True, eq=False)
-class TwoBalls:
+class TwoBalls(Immutable):
     """``{x : ||x - c1||_M <= r1, ||x - c2||_M <= r2}``, the optimum proven inside.
 
     Attributes
@@ -268,8 +264,7 @@ class TwoBalls:
         return self.first.contains(x) and self.second.contains(x)
 
 
-@dataclass(frozen=True, eq=False)
-class Boxes:
+class Boxes(Immutable):
     """Intervals of margins, coordinates, slopes and v at the optimum, rounded outward.
 
     Attributes
@@ -325,8 +320,7 @@ class Boxes:
         return bool(((x >= low) & (x <= high)).all())
 
 
-@dataclass(frozen=True, eq=False)
-class Pencil:
+class Pencil(Immutable):
     """Balls with squared radius ``a0 + a1 y + a2 y^2``, ``0 <= y <= top``, all valid.
 
     Attributes

@@ -12,13 +12,13 @@ Proofs: ``docs/theory.md``, section 7.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, compiled
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.balls import Ball, CutBall
 from cvxscreen.core.problem import Problem
@@ -37,8 +37,7 @@ _STEPS, _SECULAR = 25, 60
 """Steps of the search for a multiplier, and of each eigenvalue in it, at most."""
 
 
-@dataclass(frozen=True, eq=False)
-class ConeBall:
+class ConeBall(Immutable):
     """A ball of a metric learning problem, cut by the problem's cone.
 
     Attributes

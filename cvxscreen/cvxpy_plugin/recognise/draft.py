@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, picked, rows_of, without
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
@@ -74,8 +75,7 @@ class DraftTerms:
         return whole, np.concatenate(self.numbers)
 
 
-@dataclass(frozen=True, eq=False)
-class DefinedColumns(Step):
+class DefinedColumns(Step, Immutable):
     """Columns that equality rows define: ``rows_k(z) = 0`` gives column k. Base of steps.
 
     Attributes
@@ -97,7 +97,6 @@ class DefinedColumns(Step):
         return -values[self.source] / self.factor
 
 
-@dataclass(frozen=True, eq=False)
 class Elimination(DefinedColumns):
     """Defined columns that are substituted everywhere."""
 
@@ -111,8 +110,7 @@ class Elimination(DefinedColumns):
         duals.rows[self.source] = gradient / self.factor
 
 
-@dataclass(frozen=True, eq=False)
-class UnusedColumns(Step):
+class UnusedColumns(Step, Immutable):
     """Columns that nothing depends on; they are put at 0. See `Step`.
 
     Attributes
@@ -252,8 +250,7 @@ def without_columns(rows: Stack, gone: Mask) -> Stack:
     return Stack(without(rows.sparse, np.flatnonzero(gone)), rows.blocks, rows.offset)
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnCounts:
+class ColumnCounts(Immutable):
     """How often each column occurs where, each array of shape (N,).
 
     Attributes

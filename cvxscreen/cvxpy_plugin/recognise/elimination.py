@@ -11,13 +11,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
@@ -211,8 +212,7 @@ def fold_split_variables(draft: Draft, pairs: SplitVariables) -> None:
     ]
 
 
-@dataclass(frozen=True, eq=False)
-class SplitVariables:
+class SplitVariables(Immutable):
     """Equality rows with two bounded columns each.
 
     Attributes
@@ -242,8 +242,7 @@ def _bounded(draft: Draft) -> Mask:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class SplitVariable(Step):
+class SplitVariable(Step, Immutable):
     """``u`` and ``v`` of a split sign; see `Step`.
 
     Attributes
@@ -438,8 +437,7 @@ def _box(draft: Draft, columns: Index) -> tuple[Array, Array, Any]:
     return ends[:, 0], ends[:, 1], bounds
 
 
-@dataclass(frozen=True, eq=False)
-class MinimisedOut(Step):
+class MinimisedOut(Step, Immutable):
     """Columns minimised out of one loss term each; see `Step`.
 
     Attributes
@@ -608,8 +606,7 @@ def private_heads(draft: Draft, tally: ColumnCounts) -> list[tuple[Any, int, flo
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class SquaredNorm(Step):
+class SquaredNorm(Step, Immutable):
     """``T = |tail| / scale`` with ``rho/2 T^2`` in the objective; see `Step`.
 
     Attributes
@@ -793,7 +790,6 @@ def _square_of_norm(draft: Draft, cone: Any, column: int, scale: float, rho: flo
     draft.eliminated[column] = True
 
 
-@dataclass(frozen=True, eq=False)
 class SquaredResiduals(DefinedColumns):
     """Defined columns ``h`` that the objective squares, ``rho/2 h^2 + c h``; see `Step`.
 

@@ -15,13 +15,14 @@ with its two kinds of columns, `take_many_inequalities` and, on all terms, `join
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
     ColumnCounts,
@@ -274,8 +275,7 @@ def _pairs(first: Index, second: Index) -> tuple[Index, Index]:
     return np.repeat(np.arange(len(first)), count), order[begin + np.arange(len(begin))]
 
 
-@dataclass(frozen=True, eq=False)
-class ChainedBounds(Step):
+class ChainedBounds(Step, Immutable):
     """Columns at the largest of their lower bounds; their multipliers come with the chained rows.
 
     Attributes
@@ -530,8 +530,7 @@ class EpigraphLosses(Step):
         return replace(cast(Any, self), cost=self.cost * ratio[self.columns])  # a dataclass
 
 
-@dataclass(frozen=True, eq=False)
-class OneAboveAtMost(EpigraphLosses):
+class OneAboveAtMost(EpigraphLosses, Immutable):
     """``t = max(p, p_1, p_2)`` where bounds of columns keep ``p_1 + p_2 <= 2 p``; see `Step`.
 
     Attributes
@@ -599,8 +598,7 @@ def argument(group: EpigraphGroup, reference: Index) -> Any:
     return sp.csr_array(out)
 
 
-@dataclass(frozen=True, eq=False)
-class EpigraphGroup:
+class EpigraphGroup(Immutable):
     """Epigraph columns of one shape, with everything the rules look at.
 
     Attributes
@@ -673,8 +671,7 @@ class EpigraphGroup:
         return ratio, reference, left <= 1e-11 * size.max(axis=1)
 
 
-@dataclass(frozen=True, eq=False)
-class PiecewiseLinear(EpigraphLosses):
+class PiecewiseLinear(EpigraphLosses, Immutable):
     """``t = max_k -(pieces_k @ rows)``; see `Step`.
 
     Attributes
@@ -827,8 +824,7 @@ def _keep(draft: Draft, group: EpigraphGroup, terms: tuple[Index, ...], constant
     )
 
 
-@dataclass(frozen=True, eq=False)
-class PiecewiseQuadratic(EpigraphLosses):
+class PiecewiseQuadratic(EpigraphLosses, Immutable):
     """``t = max(-c/rho, max_k -(pieces_k @ rows))``; see `Step`.
 
     Attributes
@@ -903,8 +899,7 @@ def take_many_inequalities(draft: Draft) -> None:
     draft.inequalities = open_rows[np.flatnonzero(~data)]
 
 
-@dataclass(frozen=True, eq=False)
-class InequalityTerms(Step):
+class InequalityTerms(Step, Immutable):
     """Inequalities that became terms; no column is eliminated. See `Step`.
 
     Attributes

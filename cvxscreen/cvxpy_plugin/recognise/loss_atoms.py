@@ -33,7 +33,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, as_vector, broadcast_positions
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
@@ -61,8 +62,7 @@ class _Other(Exception):
     """An expression of another form."""
 
 
-@dataclass(frozen=True, eq=False)
-class LossGroup:
+class LossGroup(Immutable):
     """Terms ``weight_i f_i(argument_i)``, one for each entry of an affine expression.
 
     Attributes
@@ -155,8 +155,7 @@ def _nearly_equal(first: Any, second: Any) -> bool:
     return np.shape(first) == np.shape(second) and bool(np.all((first == second) | close))
 
 
-@dataclass(frozen=True, eq=False)
-class Slack:
+class Slack(Immutable):
     """A slack variable of the user's, ``xi = max_k (slopes[k] t + heights[k])`` for arguments t.
 
     Attributes
@@ -238,8 +237,7 @@ class Slack:
         return out
 
 
-@dataclass(frozen=True, eq=False)
-class SplitSlack:
+class SplitSlack(Immutable):
     """Two slack variables of the user's with ``u - v = t`` for arguments t: its two parts.
 
     Attributes

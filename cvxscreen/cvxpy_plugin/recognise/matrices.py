@@ -15,7 +15,6 @@ linear combinations of old ones (`Stack.combine`), which is all that eliminating
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.designs.rows import Rows
 
 Array = NDArray[np.float64]
@@ -286,8 +286,7 @@ DENSE_SHARE = 0.3
 """Blocks with a smaller share of non-zero entries are kept sparse."""
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
+class Block(Immutable):
     """A dense block of the matrix, ``diag(factor) @ matrix``.
 
     Parameters
@@ -340,8 +339,7 @@ class Block:
         return out if self.factor is None else out * self.factor[:, None]
 
 
-@dataclass(frozen=True, eq=False)
-class Stack:
+class Stack(Immutable):
     """``A z + offset``; see the module's docstring.
 
     Parameters

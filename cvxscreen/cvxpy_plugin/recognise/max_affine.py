@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
@@ -44,8 +45,7 @@ Mask = NDArray[np.bool_]
 # ball rests on, so it holds for x* whatever g is.
 
 
-@dataclass(frozen=True, eq=False)
-class Minorant:
+class Minorant(Immutable):
     """``m(y) = value - slack + <slope, y - x>`` for a point x.
 
     Attributes
@@ -65,8 +65,7 @@ class Minorant:
     error: Array
 
 
-@dataclass(frozen=True, eq=False)
-class Relaxed:
+class Relaxed(Immutable):
     """A point of ``F + g``, judged through ``F + m``.
 
     Attributes
@@ -158,8 +157,7 @@ def relaxation(
 # stays below another one is not active and can be left out.
 
 
-@dataclass(frozen=True, eq=False)
-class Maxima:
+class Maxima(Immutable):
     """``sum_i c_i max_k (b_ik' x + h_ik)`` in the core coordinates; see the module's docstring.
 
     Attributes
@@ -383,8 +381,7 @@ def collect_maxima(draft: Draft) -> Maxima | None:
     return Maxima(matrix, rows.offset, np.concatenate(starts), np.concatenate(costs))
 
 
-@dataclass(frozen=True, eq=False)
-class MaxAffine(Step):
+class MaxAffine(Step, Immutable):
     """``t = max_k -(pieces_k @ rows)`` with pieces of different data; see `Step`.
 
     Attributes

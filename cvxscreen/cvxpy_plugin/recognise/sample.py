@@ -14,7 +14,7 @@ vanishes). The entries at which one of these numbers is the least or the largest
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from cvxpy.atoms.elementwise.elementwise import Elementwise
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level, LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -44,8 +45,7 @@ ENTRYWISE = frozenset(("AddExpression", "NegExpression", "multiply", "DivExpress
 """Affine nodes whose entries depend on the same entries of their arguments, or on a number."""
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(Immutable):
     """Entries of a loss at which a recognition is compared with the user's problem.
 
     Attributes
@@ -129,8 +129,7 @@ def _extremes(group: LossGroup, offset: Array) -> Index:
     return np.array(found, dtype=np.intp)
 
 
-@dataclass(frozen=True, eq=False)
-class SlackEntries:
+class SlackEntries(Immutable):
     """A group of losses that are slack variables, with values in the sample.
 
     Attributes

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 
 Array = NDArray[np.float64]
@@ -84,8 +85,7 @@ class Duals:
     shares: Array = field(default_factory=lambda: np.zeros(0))
 
 
-@dataclass(frozen=True, eq=False)
-class GroupTerms(Step):
+class GroupTerms(Step, Immutable):
     """The terms of one group of losses that was read off the objective; see `Step`.
 
     Attributes

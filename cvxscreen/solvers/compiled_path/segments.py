@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dger
 
 from cvxscreen._support.compiled import CompileClock, at_hand, import_numba, on_disk
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import SMALL, each, memory_of_machine
 from cvxscreen.core.closed_form import without_loss
 from cvxscreen.core.duality import reference_point
@@ -188,8 +189,7 @@ def _fits(size: int) -> bool:
     return there is None or size <= SHARE * there
 
 
-@dataclass(frozen=True, eq=False)
-class PathSegment:
+class PathSegment(Immutable):
     """Points that were solved together, K of them.
 
     Attributes

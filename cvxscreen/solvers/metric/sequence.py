@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.one_pass import certify_metric
@@ -113,8 +114,7 @@ LISTED_ON_PATH = 100_000
 """Up to this many terms a path keeps a dual variable of each at every lam."""
 
 
-@dataclass(frozen=True, eq=False)
-class MetricPathPoint:
+class MetricPathPoint(Immutable):
     """One value of lam, solved.
 
     Attributes

@@ -30,6 +30,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.rounding import up
 from cvxscreen._support.validation import check_request, one_of
@@ -651,7 +652,6 @@ def v_at_full_weight(task: MetricTask) -> Array:
     return task.table.adjoint(omega) + task.minus_linear
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class StreamedSolution(UnlistedSolution):
     """A solution whose dual variables are known by the metric: ``alpha = -losses.slope(margins)``.
 
@@ -710,8 +710,7 @@ class MetricSolver(SubproblemSolver):
         return SubproblemResult(word, x, theta, info={"iterations": found.run.iterations})
 
 
-@dataclass(frozen=True, eq=False)
-class SolvedTask:
+class SolvedTask(Immutable):
     """A solved task; `theta` where the dual point is not the slope at the metric (kinks)."""
 
     metric: FactoredMetric

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.designs.comparisons import (
     Indexed,
@@ -212,8 +213,7 @@ class TermFacts:
     point_space: Array | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class MetricTask:
+class MetricTask(Immutable):
     """See the module's docstring; `b`, `smoothing` and `weight` have one entry, or one a term.
 
     `smoothing` is the width of the quadratic piece (gamma), `drift` a bound of the error of
