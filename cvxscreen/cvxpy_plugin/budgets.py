@@ -8,8 +8,8 @@ A bound on a conditional value at risk, on a sum of absolute deviations or of th
 such a row: its helper columns have no cost of their own and share a budget. Adding the row to the
 objective, times a multiplier, gives each of them a cost, and every rule that finds losses in an
 objective finds these (`at_multipliers`). What scales with the multiplier is the budget's, what does
-not is the objective's: two recognitions, at multipliers 1 and 2, tell them apart, for whatever way
-the losses are written.
+not is the objective's: the recognition at multipliers 1 and the same at the costs of multipliers 2
+tell them apart, for whatever way the losses are written.
 
 The Lagrangian ``F + sum_k lambda_k g_k`` is a `Problem`, and a relaxation wherever ``lambda >= 0``:
 its dual point is one of the whole problem.
@@ -35,6 +35,7 @@ Proofs: ``docs/theory.md``, section 9.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -58,7 +59,8 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     slopes_of,
     written_losses,
 )
-from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
+from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -83,7 +85,7 @@ FEWEST_HELPERS = 100
 """Helper columns with a shared budget below which leaving some out cannot pay."""
 
 MOST = 8
-"""Budgets at most: every one of them takes a recognition of its own."""
+"""Budgets at most: every one of them takes a look at the numbers of its own."""
 
 TERMS = 4
 """Losses in budgets for every coordinate at least: those of ``norm1(w) <= 1`` alone are no data."""
@@ -142,7 +144,19 @@ class BudgetedProblem(Immutable):
         )
 
     def at_costs(self, standard: Standard) -> BudgetedProblem | None:
-        """None: a budget has no cost of its own to change with the others, so rules must run."""
+        """The same at other costs of the objective, checked; None where the rules must run."""
+        ones = np.ones(len(self.rows))
+        found = at_costs(self.lagrangian, at_multipliers(standard, self.rows, ones))
+        if found is None or not np.array_equal(budget_rows(standard), self.rows):
+            return None
+        before, now = self.lagrangian.problem.losses, found.problem.losses
+        for place in self.places[1:]:  # what a helper costs in the objective is no budget's
+            if not _numbers_equal(before.take(place), now.take(place)).all():
+                return None
+        with suppress(NotScreenable):
+            check(found, at=last_check_point(found), budgets=_held(standard, self.rows, ones))
+            own = _objective(found.problem, self.places[0], self.budgets)
+            return replace(self, standard=standard, lagrangian=found, objective=own)
         return None
 
     def anew(self, standard: Standard) -> BudgetedProblem:
@@ -167,9 +181,10 @@ class BudgetedProblem(Immutable):
 
     def recognised_at(self, multipliers: Array) -> Recognition:
         """The Lagrangian's recognition at `multipliers`, to restore helpers and dual values by."""
-        found = recognise_standard(
-            at_multipliers(self.standard, self.rows, multipliers), strongly_convex=False
-        )
+        standard = at_multipliers(self.standard, self.rows, multipliers)
+        found = at_costs(self.lagrangian, standard)
+        if found is None:
+            found = recognise_standard(standard, strongly_convex=False)
         if not np.array_equal(found.core, self.lagrangian.core):
             raise NotScreenable("the budgets' losses are others at other multipliers")
         return found
@@ -188,15 +203,18 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
         raise NotScreenable("no constraint bounds a sum of losses")
     ones = np.ones(len(rows))
     first = recognise_standard(at_multipliers(standard, rows, ones), strongly_convex=False)
-    pick = sp.csr_array((ones, rows, np.arange(len(rows) + 1)), (len(rows), standard.rows.shape[0]))
-    check(first, budgets=standard.rows.combine(pick))
-    others = []
+    check(first, budgets=_held(standard, rows, ones))
+    point, others = last_check_point(first), []
     for k in range(len(rows)):
         twice = ones.copy()
         twice[k] = 2.0
-        others.append(
-            recognise_standard(at_multipliers(standard, rows, twice), strongly_convex=False)
-        )
+        numbers = at_multipliers(standard, rows, twice)
+        other = at_costs(first, numbers)
+        if other is None:
+            other = recognise_standard(numbers, strongly_convex=False)
+        else:
+            check(other, at=point, budgets=_held(standard, rows, twice))
+        others.append(other)
     made = _taken_apart(standard, rows, first, others)
     held = sum(part.n for part in made.budgets)
     if held < TERMS * made.objective.d or not all(part.n for part in made.budgets):
@@ -243,6 +261,13 @@ def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Stand
     )
 
 
+def _held(standard: Standard, rows: Index, multipliers: Array) -> Stack:
+    """What `at_multipliers` has moved into the objective, by rows."""
+    shape = len(rows), standard.rows.shape[0]
+    pick = sp.csr_array((multipliers, rows, np.arange(len(rows) + 1)), shape)
+    return standard.rows.combine(pick)
+
+
 def _emptied(stack: Stack, rows: Index) -> Stack:
     """The rows without any entry in some of them."""
     keep = np.ones(stack.shape[0])
@@ -282,7 +307,6 @@ def _taken_apart(
     if first.maxima is not None or whole.penalty is not None:
         raise NotScreenable("beside a budget of losses stands another convex part")
     owner = np.zeros(whole.n, dtype=np.intp)
-    linear, constant = whole.linear.copy(), whole.constant
     budgets: list[tuple[Array, float]] = []
     probe = np.random.default_rng(whole.n).standard_normal(whole.d)
     margins = whole.design.forward(probe)
@@ -301,18 +325,24 @@ def _taken_apart(
             raise NotScreenable("a loss belongs to the objective and to a budget")
         owner[doubled & ~same] = k + 1
         budgets.append((found.linear - whole.linear, found.constant - whole.constant))
-    for slope, level in budgets:
-        linear, constant = linear - slope, constant - level
     places = tuple(np.flatnonzero(owner == k) for k in range(len(others) + 1))
     bare = Quadratic(np.zeros(whole.d))
-    parts = [
+    parts = tuple(
         replace(
             _part(whole, place), quadratic=bare, linear=slope, constant=level, side=None,
         )
         for place, (slope, level) in zip(places[1:], budgets, strict=True)
-    ]
-    own = replace(_part(whole, places[0]), linear=linear, constant=constant)
-    return BudgetedProblem(standard, rows, first, own, tuple(parts), places)
+    )
+    own = _objective(whole, places[0], parts)
+    return BudgetedProblem(standard, rows, first, own, parts, places)
+
+
+def _objective(whole: Problem, place: Index, budgets: tuple[Problem, ...]) -> Problem:
+    """The terms of a Lagrangian at `place`, and what the budgets leave of its linear term."""
+    linear, constant = whole.linear.copy(), whole.constant
+    for part in budgets:
+        linear, constant = linear - part.linear, constant - part.constant
+    return replace(_part(whole, place), linear=linear, constant=constant)
 
 
 def _part(whole: Problem, place: Index) -> Problem:

@@ -32,7 +32,7 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
 from cvxscreen.cvxpy_plugin.recognise.check import check, check_points, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima, Minorant, Relaxed, relaxation
@@ -298,7 +298,7 @@ class CompositeProblem(Immutable):
 
     def at_costs(self, standard: Standard) -> CompositeProblem | None:
         """The same at other costs, checked; None where the rules must run."""
-        found = with_costs(self.recognition, standard, factors(self.recognition, standard))
+        found = at_costs(self.recognition, standard)
         if found is None:
             return None
         made = replace(self, recognition=found)

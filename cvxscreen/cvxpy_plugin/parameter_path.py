@@ -380,7 +380,8 @@ def as_path_over_c(problem: Any, parameter: Any, values: Array) -> PathOverC | N
     plain = plain and not any((found.standard.constant, there.constant, parts.base, parts.level))
     if first == 0.0 or change is None or change.squares is None or change.losses is None:
         return None
-    if not plain or (parts.slope.any() and change.slopes != change.squares):
+    apart = change.slopes is None or (parts.slope.any() and change.slopes != change.squares)
+    if not plain or apart:
         return None
     step = (values - first) / first
     rho, sigma = 1.0 + step * (change.losses - 1.0), 1.0 + step * (change.squares - 1.0)

@@ -40,7 +40,7 @@ from cvxscreen.cvxpy_plugin.composite import (
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.plugin import cvxpy_solver_of, make_report
-from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
+from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
@@ -320,8 +320,7 @@ def _recognised(standard: Standard, data: dict[str, Any], cached: _Cached | None
     digest.update(repr(data[Solver.DIMS]).encode())
     fingerprint = digest.digest()
     if cached is not None and cached.fingerprint == fingerprint:
-        change = factors(cached.recognition, standard)
-        known = with_costs(cached.recognition, standard, change)
+        known = at_costs(cached.recognition, standard)
         if known is not None:
             check(known, at=last_check_point(known))
             return _Cached(fingerprint, known, cached.last)

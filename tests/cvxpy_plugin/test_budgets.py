@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +13,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import budgets
+from cvxscreen.cvxpy_plugin import budgets, solution_cache
 from cvxscreen.cvxpy_plugin.budgets import (
     BudgetedPair,
     BudgetedPoint,
@@ -24,6 +25,7 @@ from cvxscreen.cvxpy_plugin.budgets import (
     recognise_budgets,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.loop import run
@@ -378,3 +380,93 @@ def test_a_wrong_prediction_is_put_back() -> None:
     assert screened.proof.ok
     assert sum(entry.refuted for entry in screened.rounds) > 0
     assert screened.proof.primal == pytest.approx(budgeted.objective.primal(right.x), rel=1e-6)
+
+
+# -- at other costs -------------------------------------------------------------------------------
+
+
+def weighed(name: str, p: Any) -> cp.Problem:
+    """With a parameter in the objective: before squares, losses, a level or a linear function."""
+    X, y = fit(600, 5, 3)
+    R, risk = returns(600, 5, 3)
+    w, b = cp.Variable(5), cp.Variable()
+    margins, few = 1 - cp.multiply(np.sign(y), X @ w + b), 200
+    sums = cp.sum(cp.pos(margins[:few])) / few, cp.sum(cp.pos(margins[few:])) / 400
+    share, squares = [cp.sum(w) == 1, w >= 0], cp.sum_squares(w)
+    if name == "squares":
+        return cp.Problem(cp.Minimize(cp.maximum(*sums) + 0.1 * p * squares))
+    if name == "losses":
+        return cp.Problem(cp.Minimize(p * sums[0] + 0.1 * squares), [sums[1] <= 0.8])
+    if name == "level":
+        risks = [cp.cvar(-R[:few] @ w, 0.9), cp.cvar(-R[few:] @ w, 0.9)]
+        return cp.Problem(cp.Minimize(p * cp.maximum(*risks) + 0.1 * squares), share)
+    rows = [cp.cvar(-R @ w, 0.9) <= 1.01 * risk, *share]
+    return cp.Problem(cp.Minimize(0.1 * squares + (p - 1) * (R.mean(axis=0) @ w)), rows)
+
+
+@pytest.mark.parametrize("name", ["squares", "losses", "level", "linear"])
+def test_at_other_costs_no_rule_runs_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of objective, budgets and Lagrangian are those of a new problem."""
+    p = cp.Parameter(nonneg=True, value=1.0)
+    problem = weighed(name, p)
+    solution_cache.cached_recognition(problem, recognise_any)
+    by_rules = recognise_budgets
+    with monkeypatch.context() as context:
+        context.setattr(budgets, "recognise_budgets", lambda _: pytest.fail("rules ran again"))
+        found = []
+        for p.value in (2.5, 0.3):
+            found.append(solution_cache.cached_recognition(problem, recognise_any))
+    for known, value in zip(found, (2.5, 0.3), strict=True):
+        other = cp.Parameter(nonneg=True, value=value)
+        fresh = by_rules(standardise(canonicalise(weighed(name, other))))
+        x = np.random.default_rng(4).standard_normal(known.objective.d)
+        assert len(known.parts) == len(fresh.parts)
+        for ours, theirs in zip(
+            (*known.parts, known.lagrangian.problem), (*fresh.parts, fresh.lagrangian.problem),
+            strict=True,
+        ):
+            assert ours.n == theirs.n
+            assert ours.primal(x) == pytest.approx(theirs.primal(x), rel=1e-12)
+            margins = ours.design.forward(x)
+            assert np.allclose(ours.losses.slope(margins), theirs.losses.slope(margins))
+    p.value = 0.3
+    truth = solved(weighed(name, cp.Parameter(nonneg=True, value=0.3)), solver="CLARABEL", **TIGHT)
+    assert solved(problem, method="screen").value == pytest.approx(truth.value, rel=1e-6)
+    for ours, theirs in zip(problem.constraints, truth.constraints, strict=True):
+        size = max(1e-3, float(np.abs(theirs.dual_value).max()))
+        assert np.abs(ours.dual_value - theirs.dual_value).max() <= 1e-3 * size
+
+
+def test_a_helper_that_comes_to_cost_something_is_no_budgets_alone() -> None:
+    """The user's own bounds of losses: at another value of p the objective weighs them, too."""
+    def made_of(p: Any) -> cp.Problem:
+        X, y = fit(300, 3, 0)
+        w, xi = cp.Variable(3), cp.Variable(300)
+        rows = [xi >= X @ w - y, xi >= 0, cp.sum(xi) <= 250]
+        return cp.Problem(cp.Minimize(cp.sum_squares(w) + (p - 1) * cp.sum(xi)), rows)
+
+    p = cp.Parameter(value=1.0)
+    problem = made_of(p)
+    for p.value in (1.0, 1.2, 1.0):
+        value = solved(problem, method="screen").value
+        truth = solved(made_of(cp.Parameter(value=p.value)), solver="CLARABEL", **TIGHT).value
+        assert value == pytest.approx(truth, rel=1e-6)
+
+
+def test_a_loss_that_is_put_into_another_budget_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which of them pays for a term is read off costs, and compared with the user's problem."""
+    def exchanged(recognition: Any, standard: Any) -> Any:
+        found = original(recognition, standard)
+        weights = np.ones(found.problem.n)
+        weights[[0, -1]] = 2.0, 0.5
+        wrong = replace(found.problem, losses=found.problem.losses.weighted(weights))
+        return found._replace(problem=wrong)
+
+    original = budgets.at_costs
+    standard = standardise(canonicalise(PROBLEMS["worst_group"](400, 5, 0)))
+    recognise_budgets(standard)
+    monkeypatch.setattr(budgets, "at_costs", exchanged)
+    with pytest.raises(NotScreenable, match=r"agree|not the original"):
+        recognise_budgets(standard)

@@ -68,6 +68,8 @@ CASES: dict[str, tuple[Any, Any, bool]] = {
     "shifted_whole": (lambda s, p: (p * cp.sum_squares(s.w - 1) + s.hinge, []), None, True),
     "bounded": (lambda s, p: (s.ridge + p * s.hinge, [s.w <= 0.3, cp.sum(s.w) == 0.1]),
                 None, True),
+    "turned": (lambda s, p: (s.ridge + s.hinge + (p - 1) * cp.sum(s.w), []), None, True),
+    "turned_apart": (lambda s, p: (p * s.ridge + s.hinge + (2 - p) * s.w[0], []), None, True),
     "twice": (lambda s, p: (s.ridge + p * cp.sum_squares(s.w) + s.hinge, []), None, True),
     "everything": (lambda s, p: (2 * p * s.ridge + s.hinge * (p / 3), []), None, True),
     "norm1": (lambda s, p: (s.ridge + p * cp.norm1(s.w) + s.hinge, []), None, True),
@@ -603,6 +605,21 @@ def test_a_path_over_what_weighs_the_squares_is_compiled(paths_made: list[Any]) 
     assert len(paths_made) == 1
     for point, value in zip(found.points, values, strict=True):
         plain = swept(scalar(value)).solve("CLARABEL", **TIGHT)
+        assert point.objective == pytest.approx(plain, rel=1e-8)
+
+
+def test_a_path_over_what_turns_a_linear_term_is_solved_point_by_point(
+    paths_made: list[Any],
+) -> None:
+    """At the first value there is none; later ones are no problems over C."""
+    def turned(lam: Any) -> Any:
+        data = Data()
+        return cp.Problem(cp.Minimize(data.ridge + data.hinge + (lam - 1) * cp.sum(data.w)))
+
+    lam, values = scalar(), [1.0, 0.2, 1.7]
+    found = cvxscreen.path(turned(lam), lam, values, tol=1e-9)
+    for point, value in zip(found.points, values, strict=True):
+        plain = turned(scalar(value)).solve("CLARABEL", **TIGHT)
         assert point.objective == pytest.approx(plain, rel=1e-8)
 
 

@@ -2,9 +2,9 @@
 
 A parameter in the objective (C, lambda, weights of the samples) multiplies the costs of columns and
 changes nothing else. If all columns behind one loss term change by one factor, the term changes by
-that factor; if all other squares change by one factor, so does the regulariser. Then no rule needs
-to run again (`with_costs`). Anything else (a cost that becomes zero, a changed linear term, say) is
-left to them.
+that factor; if all other squares change by one factor, so does the regulariser. A linear term of
+coordinates may be any other. Then no rule needs to run again (`with_costs`). Anything else (a cost
+that becomes zero, say) is left to them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
+def at_costs(recognition: Recognition, standard: Standard) -> Recognition | None:
+    """`recognition` at the costs of `standard`, which has the same rows; None where rules must run.
+
+    Whoever takes it compares it with the user's problem; see `check`.
+    """
+    return with_costs(recognition, standard, factors(recognition, standard))
+
+
 def with_costs(
     recognition: Recognition, standard: Standard, change: Factors | None
 ) -> Recognition | None:
@@ -47,8 +55,9 @@ def with_costs(
     if rho is None and (parts.loss_slope.any() or parts.level):
         return None
     slope, old = sigma * parts.slope, recognition.standard.linear[recognition.core]
-    if parts.slope.any() and change.slopes != sigma:  # a linear term changes with the squares
-        if not np.array_equal(parts.slope, old):  # but for one that is as the user wrote it
+    apart = change.slopes is None or (parts.slope.any() and change.slopes != sigma)
+    if apart:  # a linear term changes with the squares, but for one that is as the user wrote it
+        if not np.array_equal(parts.slope, old):
             return None
         slope = standard.linear[recognition.core]
     linear = slope + (rho or 1.0) * parts.loss_slope
@@ -99,7 +108,7 @@ class Factors(NamedTuple):
     losses : float or None
         The one factor of all columns behind losses, None where they differ.
     squares, slopes : float or None
-        The one factor of all other squares and of all other linear costs.
+        The one factor of all other squares and of all other linear costs; None where they differ.
     """
 
     ratio: Array
@@ -122,16 +131,24 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
         return None
     if not np.array_equal(first.indices, second.indices):
         return None
-    slope, square = _ratios(old.linear, standard.linear), _ratios(first.data, second.data)
-    if slope is None or square is None:
-        return None
-    row = np.repeat(np.arange(old.size), np.diff(first.indptr))
-    own = np.full(old.size, np.nan)
-    own[row[row == first.indices]] = square[row == first.indices]
     sources = [pair for step in recognition.steps for pair in step.paid()]
     paying = np.zeros(old.size, dtype=bool)
     for columns, _ in sources:
         paying[columns] = True
+    # What coordinates cost that pay for no term is taken as it is.
+    free = np.zeros(old.size, dtype=bool)
+    free[recognition.core] = True
+    free &= ~paying
+    freely = _ratios(old.linear[free], standard.linear[free])
+    slope = _ratios(np.where(free, 0.0, old.linear), np.where(free, 0.0, standard.linear))
+    square = _ratios(first.data, second.data)
+    if slope is None or square is None:
+        return None
+    if freely is not None:
+        slope[free] = freely
+    row = np.repeat(np.arange(old.size), np.diff(first.indptr))
+    own = np.full(old.size, np.nan)
+    own[row[row == first.indices]] = square[row == first.indices]
     ratio = np.where(np.isfinite(slope), slope, own)
     eliminations = [step for step in recognition.steps if step.substituted]
     helpers = paying.copy()
@@ -158,6 +175,8 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     squares = _common(square[~paying[row]])
     others = np.isfinite(slope) & ~paying
     slopes = _common(slope[others]) if others.any() else squares
+    if freely is None:
+        slopes = None
     return Factors(np.where(np.isfinite(ratio), ratio, 1.0), terms, losses, squares, slopes)
 
 

@@ -7,6 +7,7 @@ from faults.table import DROPPED, SIGN, SLACK, of
 TESTS = "cvxpy_plugin/test_budgets.py"
 read = of("cvxpy_plugin/budgets.py", TESTS)
 solved = of("cvxpy_plugin/budgets.py", TESTS)
+costs = of("cvxpy_plugin/recognise/changed_costs.py", TESTS)
 WITHIN = "solvers/test_within_budgets.py"
 on_path = of("solvers/interior_point.py", WITHIN)
 built_in = of("solvers/within_budgets.py", WITHIN)
@@ -22,6 +23,13 @@ FAULTS = (
          "linear = standard.linear - standard.rows.adjoint(weights)",
          "linear = standard.linear + standard.rows.adjoint(weights)",
          "the budget's losses are not found", f"{TESTS}::test_the_plain_answer"),
+    read("what budgets add to the Lagrangian's linear term is left in the objective", DROPPED,
+         "linear, constant = linear - part.linear,",
+         "linear, constant = linear - 0.0 * part.linear,",
+         "another problem is solved", f"{TESTS}::test_at_other_costs_no_rule_runs_again"),
+    costs("a linear term that has turned keeps its first slope", DROPPED,
+          "apart = change.slopes is None or (", "apart = (",
+          "another problem is solved", f"{TESTS}::test_at_other_costs_no_rule_runs_again"),
     read("losses of the Lagrangian do not scale with the multiplier", DROPPED,
          "weights[place] = weight", "weights[place] = 1.0",
          "a bound that is none is certified",
