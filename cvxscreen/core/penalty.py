@@ -12,7 +12,6 @@ lies in it for certain; the best one makes ``x_theta`` the proximal point of ``v
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -135,8 +134,7 @@ class L1(Immutable):
         return L1(self.kappa[index])
 
 
-@dataclass(frozen=True)
-class NonNegative:
+class NonNegative(Immutable):
     """The indicator of ``x >= 0`` (a diagonal metric)."""
 
     name: str = "x >= 0"
@@ -172,8 +170,7 @@ class NonNegative:
         return self
 
 
-@dataclass(frozen=True)
-class PSD:
+class PSD(Immutable):
     """The indicator of the positive semidefinite matrices.
 
     Coordinates are all ``side * side`` entries of a symmetric matrix in row order, so the Euclidean

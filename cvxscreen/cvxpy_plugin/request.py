@@ -307,7 +307,8 @@ def warn_once(reason: str, calls: int = CALLS_BETWEEN) -> None:
         )
 
 
-class Request(Immutable):
+@dataclass(frozen=True)
+class Request:
     """The arguments of one solve.
 
     Attributes
@@ -522,8 +523,7 @@ def add_estimate(problem: Any, request: Request) -> None:
 # -- the report -----------------------------------------------------------
 
 
-@dataclass(frozen=True, repr=False)
-class Report(Record):
+class Report(Record, Immutable):
     """What ``prob.solve(method="screen")`` did; in ``solver_stats.extra_stats["cvxscreen"]``.
 
     Attributes
