@@ -86,12 +86,9 @@ AT_ONCE, FEW, MANY = 2**20, 16, 1024
 most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
 gained."""
 
-# Rows of the tables of `RefitStart` and `Paths`.
+# Rows of the tables of `RefitStart`.
 KNOT, LEVEL, CURVE = 0, 6, 9
-T, BELOW, ABOVE, THETA = range(4)
-LEAST, MOST = range(2)
-STEP, CHANGE, PULL, AT = range(4)
-SLOT, BEND = range(2)
+NOW, LOW, HIGH = range(3)
 
 
 def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
@@ -123,30 +120,22 @@ class RefitStart(NamedTuple):
     ----------
     A : array, shape (d, m)
         Their rows as columns.
-    losses : LossTerms
     table : array, shape (10, m)
         See `tabled`.
-    now : array, shape (4, m)
-        Their margins, those at which they leave their piece (infinite at a kink), and theta.
-    piece : array of int8, shape (m,)
-    slots : array of int64, shape (d,)
-        The terms at a kink; -1 where there is none.
-    ends : array, shape (2, d)
-        The slopes at which they leave it, infinite where there is none.
+    now : array, shape (3, m + D)
+        Their margins, x, and the slopes at a kink; between which of these a term is on its piece:
+        of margins infinite at a kink, of x and where there is no slope.
+    which : array of int64, shape (m + d,)
+        Their pieces; then the terms at a kink, -1 where there is none.
     inverse : array, shape (D, D)
         Of the module's matrix; rows and columns of 0 where there is no term.
-    x : array, shape (d,)
     """
 
     A: Array
-    losses: LossTerms
     table: Array
     now: Array
-    piece: NDArray[np.int8]
-    slots: NDArray[np.int64]
-    ends: Array
+    which: NDArray[np.int64]
     inverse: Array
-    x: Array
 
     @classmethod
     def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
@@ -155,174 +144,216 @@ class RefitStart(NamedTuple):
         (table, five), theta, every = tabled(f), around.slopes[near], np.arange(len(near))
         line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
         moving = np.where(five & (theta > 0.0), 3, 1)
-        piece = np.where(at.kind[near] == HELD, line, moving).astype(np.int8)
-        kink = at.kind[near] == KINK
-        below, above = (table[KNOT + piece + side, every] for side in (0, 1))
-        margins = [around.margins[near], np.where(kink, -np.inf, below)]
-        now = np.array([*margins, np.where(kink, np.inf, above), theta])
-        E = len(at.edges)
-        slots, ends = np.full(d, -1), np.full((2, d), np.inf)
-        slots[:E] = edges = np.searchsorted(near, at.edges)
-        half, ends[LEAST] = piece[edges] // 2, -np.inf
-        ends[:, :E] = table[LEVEL + half, edges], table[LEVEL + half + 1, edges]
+        piece = np.where(at.kind[near] == HELD, line, moving)
+        kink, m, E = at.kind[near] == KINK, len(near), len(at.edges)
+        edges = np.searchsorted(near, at.edges)
+        which = np.concatenate((piece, edges, np.full(d - E, -1)))
+        now, half = np.zeros((3, m + 2 * d)), piece[edges] // 2
+        now[NOW, :m + d], now[LOW], now[HIGH] = [*around.margins[near], *at.x], -np.inf, np.inf
+        for end in (0, 1):
+            now[LOW + end, :m][~kink] = table[KNOT + piece + end, every][~kink]
+            now[LOW + end, m + d:][:E] = table[LEVEL + half + end, edges]
+        now[NOW, m + d:][:E] = theta[edges]
         inverse = np.zeros((2 * d, 2 * d))
         inverse[:d + E, :d + E] = at.inverse
-        return cls(A, f, table, now, piece, slots, ends, inverse, at.x)
+        return cls(A, table, now, which, inverse)
 
 
-class Paths(NamedTuple):
-    """K paths: where they are, and, in the end, where they have led.
+class Gone(NamedTuple):
+    """Terms that are left out, one by each of K paths.
 
     Attributes
     ----------
-    now, piece, slots, ends, inverse : array, shape (K, ...)
-        As in `RefitStart`; the theta of terms at a kink is in `lines`.
     rows : array, shape (K, d)
-        The row whose part of the matrix changes, at first of the term that is left out.
-    lines : array, shape (K, 4, D)
-        How x and the slopes at a kink change; the last change of the inverse; the row of the term
-        that is left out, times its slope; x and the slopes at a kink.
-    begin : array, shape (K, 2)
-        Of the term that is left out the slot, or -1, and q: 0 at a kink, -1 where it is not in the
-        matrix.
+    own : array of int64, shape (K,)
+        Their numbers among the terms near; -1 where they are not there.
+    slopes, rates : array, shape (K,)
+        Their slopes, and how fast these grow with the margin.
+    """
+
+    rows: Array
+    own: NDArray[np.int64]
+    slopes: Array
+    rates: Array
+
+
+class Room(NamedTuple):
+    """What one path after another works in.
+
+    Attributes
+    ----------
+    now : array, shape (5, m + D)
+        As in `RefitStart`; how fast it changes, and how long it is until a term leaves its piece.
+    which : array of int64, shape (m + d,)
+        As there.
+    rows : array, shape (2, d)
+        That of the term that is left out, times its slope; that whose part of the matrix changes.
+    changes : array, shape (EVENTS, D + 1)
+        What the inverse has changed by since the start: the sum of ``w w'`` times a number, which
+        stands last.
     """
 
     now: Array
-    piece: NDArray[np.int8]
-    slots: NDArray[np.int64]
-    ends: Array
-    inverse: Array
+    which: NDArray[np.int64]
     rows: Array
-    lines: Array
-    begin: Array
+    changes: Array
+
+    @classmethod
+    def of(cls, start: RefitStart) -> Room:
+        """Room for the paths from `start`."""
+        return cls(
+            np.empty((5, start.now.shape[1])), np.empty_like(start.which),
+            np.empty((2, len(start.A))), np.empty((EVENTS, len(start.inverse) + 1)),
+        )
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def follow(A: Any, table: Any, paths: Any, room: Any) -> None:
-    """Follow each path to its end, or until its matrix is singular.
+def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
+    """Follow each path to its end, or until its matrix is singular; write where that is.
 
     What belongs to the matrix changes it by ``w w'``: a parabola that is added or taken away, a
-    term that comes to a kink (one row and column more) or leaves it. `room` is for two vectors over
-    the terms.
+    term that comes to a kink (one row and column more) or leaves it. The changes are kept beside
+    the inverse at the start, which all paths share: most paths end before these are as many as
+    there are rows, and copying the inverse would take longer than many of them.
     """
-    (d, m), D = A.shape, paths.lines.shape[2]
-    rates, length = room[0], room[1]
-    for k in range(len(paths.begin)):
-        N, row, slots, ends = paths.inverse[k], paths.rows[k], paths.slots[k], paths.ends[k]
-        step, w = paths.lines[k, STEP], paths.lines[k, CHANGE]
-        pull, at = paths.lines[k, PULL], paths.lines[k, AT]
-        t, below, above = paths.now[k, 0], paths.now[k, 1], paths.now[k, 2]
-        p, bend, left = int(paths.begin[k, 0]), paths.begin[k, 1], 1.0
+    A, table, N, changes = start.A, start.table, start.inverse, room.changes
+    d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
+    now, low, high, speed, length = room.now[0], room.now[1], room.now[2], room.now[3], room.now[4]
+    piece, slots, curve = room.which, room.which[m:], table[CURVE]
+    at, step, pull, row = now[m:], speed[m:], room.rows[0], room.rows[1]
+    for k in range(gone.own.size):
+        for i in range(3):
+            for j in range(L):
+                room.now[i, j] = start.now[i, j]
+        for i in range(m + d):
+            piece[i] = start.which[i]
+        own = gone.own[k]
+        bend = -1.0
+        p = -1
+        if own >= 0:
+            low[own] = -np.inf
+            high[own] = np.inf
+            if piece[own] % 2 == 1:
+                bend = curve[own]
+        elif gone.rates[k] > 0.0:
+            bend = 1.0 / gone.rates[k]
+        for j in range(d):
+            row[j] = gone.rows[k, j]
+            pull[j] = gone.slopes[k] * row[j]
+            if slots[j] == own and own >= 0:
+                p = j
+        margins(D, N, pull, step)
+        left = 1.0
+        count = 0
         sign = -1.0 if bend >= 0.0 else 0.0  # into the matrix, or out of it
         for _ in range(EVENTS):
             if sign != 0.0:
-                pivot, size, along = sign * bend, 0.0, 0.0
-                if p >= 0 and sign < 0.0:
+                w = changes[count]
+                leaves = p >= 0 and sign < 0.0
+                if leaves:
                     for r in range(D):
                         w[r] = N[d + p, r]
-                    pivot = w[d + p]
-                    slots[p], ends[0, p], ends[1, p] = -1, -np.inf, np.inf
                 else:
                     margins(D, N, row, w)
-                    for j in range(d):
-                        pivot += row[j] * w[j]
-                        size += row[j] * row[j]
-                    if p >= 0:
-                        w[d + p] = -1.0
+                for c in range(count):
+                    change = changes[c]
+                    share = change[d + p]
+                    if not leaves:
+                        share = 0.0
+                        for j in range(d):
+                            share += change[j] * row[j]
+                    share *= change[D]
+                    for r in range(D):
+                        w[r] -= share * change[r]
+                pivot = sign * bend
+                size = 0.0
+                along = 0.0
+                for j in range(d):
+                    pivot += row[j] * w[j]
+                    size += row[j] * row[j]
+                    along += w[j] * pull[j]
+                if leaves:
+                    pivot = w[d + p]
+                    slots[p] = -1
+                    low[m + d + p] = -np.inf
+                    high[m + d + p] = np.inf
+                elif p >= 0:
+                    w[d + p] = -1.0
                 if not sign * pivot > EXACT * (bend if bend > 0.0 else size):
                     break
-                for j in range(d):
-                    along += w[j] * pull[j]
+                w[D] = 1.0 / pivot
+                along *= w[D]
                 for r in range(D):
-                    share = w[r] / pivot
-                    step[r] -= along * share
-                    for c in range(D):
-                        N[r, c] -= share * w[c]
-            margins(m, A, step, rates)
-            # The lengths first, by themselves: a loop without branches, four terms at a time.
-            for i in range(m):
-                rate, here, low, high = rates[i], t[i], below[i], above[i]
-                length[i] = ((high if rate > 0.0 else low) - here) / rate
-            i, p, size = -1, -1, left
-            for j in range(m):
-                if length[j] < size and rates[j] != 0.0:
-                    size, i = length[j], j
-            for r in range(D - d):
-                rate, here = step[d + r], at[d + r]
-                far = (ends[1, r] if rate > 0.0 else ends[0, r]) - here
-                if rate != 0.0 and far / rate < size:
-                    size, p = far / rate, r
-            size = max(size, 0.0)
-            for r in range(D):
-                at[r] += size * step[r]
-            for j in range(m):
-                t[j] += size * rates[j]
+                    step[r] -= along * w[r]
+                count += 1
+            margins(m, A, step, speed)
+            # The lengths first, by themselves: a loop without branches, four at a time.
+            for i in range(L):
+                rate = speed[i]
+                least = low[i]
+                most = high[i]
+                length[i] = ((most if rate > 0.0 else least) - now[i]) / rate
+            size = left
+            i = -1
+            for j in range(L):
+                if length[j] < size and speed[j] != 0.0:
+                    size = length[j]
+                    i = j
+            size = size if size > 0.0 else 0.0
+            for j in range(L):
+                now[j] += size * speed[j]
             left -= size
-            if i < 0 and p < 0:
+            if i < 0:
                 break
             # One term changes its piece: for the next one up or down.
-            up = rates[i] > 0.0
+            up = speed[i] > 0.0
+            p = i - m - d if i >= m + d else -1
             if p >= 0:
-                i, up = slots[p], step[d + p] > 0.0
-            c = paths.piece[k, i] + (1 if up else -1)
-            paths.piece[k, i], bend, sign = c, table[CURVE, i], 1.0 if c % 2 else -1.0
-            below[i], above[i] = table[KNOT + c, i], table[KNOT + c + 1, i]
+                i = slots[p]
+            c = piece[i] + (1 if up else -1)
+            level = table[LEVEL + piece[i] // 2, i]
+            piece[i] = c
+            bend = curve[i]
+            sign = 1.0 if c % 2 == 1 else -1.0
+            low[i] = table[KNOT + c, i]
+            high[i] = table[KNOT + c + 1, i]
             for j in range(d):
                 row[j] = A[j, i]
-            if c % 2 == 0:
-                paths.now[k, THETA, i] = table[LEVEL + c // 2, i]
-            elif bend == 0.0:
-                while p + 1 < D - d and (p < 0 or slots[p] >= 0):
+            if sign > 0.0 and bend == 0.0:
+                p = 0
+                while p < d - 1 and slots[p] >= 0:
                     p += 1
                 if slots[p] >= 0:
                     break
-                slots[p], at[d + p] = i, paths.now[k, THETA, i]
-                ends[0, p], ends[1, p] = table[LEVEL + c // 2, i], table[LEVEL + c // 2 + 1, i]
-                below[i], above[i] = -np.inf, np.inf
+                slots[p] = i
+                at[d + p] = level
+                low[m + d + p] = table[LEVEL + c // 2, i]
+                high[m + d + p] = table[LEVEL + c // 2 + 1, i]
+                low[i] = -np.inf
+                high[i] = np.inf
+        for i in range(m):
+            theta[k, i] = table[LEVEL + piece[i] // 2, i]
+        for j in range(d):
+            X[k, j] = at[j]
+            if slots[j] >= 0:
+                theta[k, slots[j]] = at[d + j]
+        if own >= 0:
+            theta[k, own] = 0.0
 
 
-def ends_of_paths(
-    start: RefitStart, rows: Array, own: Index, slopes: Array, rates: Array
-) -> tuple[Array, Array]:
+def ends_of_paths(start: RefitStart, f: LossTerms, gone: Gone) -> tuple[Array, Array]:
     """The optimum without each of some terms, (K, d), and the theta of the terms near, (K, m).
 
-    `rows` (K, d) are those of the terms that are left out, `own` their numbers among the terms
-    near, -1 where they are not there, `slopes` their slopes, and `rates` how fast these grow with
-    the margin.
+    `f` are the losses of the terms near.
     """
-    paths = _begun(start, rows, own, slopes, rates)
-    follow(start.A, start.table, paths, np.empty((2, start.A.shape[1])))
-    X, theta = paths.lines[:, AT, :rows.shape[1]], paths.now[:, THETA]
-    k, slot = np.nonzero(paths.slots >= 0)
-    theta[k, paths.slots[k, slot]] = paths.lines[k, AT, rows.shape[1] + slot]
-    bent, here = np.flatnonzero(start.losses.q > 0.0), np.flatnonzero(own >= 0)
+    K, (d, m) = len(gone.own), start.A.shape
+    X, theta = np.empty((K, d)), np.empty((K, m))
+    follow(start, gone, Room.of(start), X, theta)
+    bent, here = np.flatnonzero(f.q > 0.0), np.flatnonzero(gone.own >= 0)
     if len(bent):
-        theta[:, bent] = start.losses.take(bent).slope(X @ start.A[:, bent])
-    theta[here, own[here]] = 0.0
+        theta[:, bent] = f.take(bent).slope(X @ start.A[:, bent])
+        theta[here, gone.own[here]] = 0.0
     return X, theta
-
-
-def _begun(start: RefitStart, rows: Array, own: Index, slopes: Array, rates: Array) -> Paths:
-    """Paths at their beginning."""
-    K, d, D, E = len(rows), rows.shape[1], len(start.inverse), start.slots
-    same: tuple[NDArray[Any], ...] = start.now, start.piece, start.slots, start.ends, start.inverse
-    now, piece, slots, ends, inverse = (  # in the order of C, as compiled
-        np.broadcast_to(part, (K, *part.shape)).copy() for part in same
-    )
-    begin, lines = np.ones((K, 2)), np.zeros((K, 4, D))
-    here = np.flatnonzero(own >= 0)
-    with np.errstate(divide="ignore"):
-        begin[:, SLOT], begin[:, BEND] = -1.0, np.where(rates > 0.0, 1.0 / rates, -1.0)
-    mine, q = own[here], start.table[CURVE, own[here]]
-    begin[here, BEND] = np.where(start.piece[mine] % 2 == 1, q, -1.0)
-    which, slot = np.nonzero(own[:, None] == np.where(E >= 0, E, -2))
-    begin[which, SLOT] = slot
-    piece[here, mine], now[here, BELOW, mine], now[here, ABOVE, mine] = -1, -np.inf, np.inf
-    lines[:, PULL, :d] = slopes[:, None] * rows
-    lines[:, STEP] = lines[:, PULL, :d] @ start.inverse[:d]
-    lines[:, AT, :d] = start.x
-    lines[:, AT, d:][:, E >= 0] = start.now[THETA, E[E >= 0]]
-    return Paths(now, piece, slots, ends, inverse, rows.copy(), lines, begin)
 
 
 PATHS = CompileClock(3.0)
@@ -464,8 +495,8 @@ class AlongPaths:
         start = self.start if near is self.near else RefitStart.of(problem, around, self.at, near)
         m, own = len(near), np.searchsorted(near, index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
-        gone = problem.design.dense(index), own, around.slopes[index], around.rates[index]
-        X, theta = ends_of_paths(start, *gone)
+        gone = Gone(problem.design.dense(index), own, around.slopes[index], around.rates[index])
+        X, theta = ends_of_paths(start, problem.losses.take(near), gone)
         found = certify_weightings(
             problem, around, LeftOut(index, problem.n), X, near, theta, tol=self.tol, shift=shift
         )

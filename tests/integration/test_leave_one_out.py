@@ -233,10 +233,14 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
     """Where all slopes stay at an end the optimum moves by just what the certificate allows."""
     problem = svm(X, y, C=1e-4)
 
-    def stays(start, rows, own, slopes, rates):
-        thetas = np.tile(start.now[row_refits.THETA], (len(rows), 1))
-        thetas[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
-        return np.tile(start.x, (len(rows), 1)), thetas
+    def stays(start, losses, gone):
+        (d, m), K = start.A.shape, len(gone.own)
+        at = start.table[row_refits.LEVEL + start.which[:m] // 2, np.arange(m)]
+        slots, here = start.which[m:], gone.own >= 0
+        at[slots[slots >= 0]] = start.now[row_refits.NOW, m + d:][slots >= 0]
+        thetas = np.tile(at, (K, 1))
+        thetas[np.flatnonzero(here), gone.own[here]] = 0.0
+        return np.tile(start.now[row_refits.NOW, m:m + d], (K, 1)), thetas
 
     solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)
     true = left_out(solution, index)[0]
