@@ -196,22 +196,24 @@ class LeftOutMargins:
         solution = _about_the_centre(solution, mode)
         point = solution.point()
         f = solution.problem.losses
-        low, high = margins_at_the_optimum(solution)
-        # The same ball says where the margins are and which terms are on their zero piece.
-        known = solution.bounds == (midpoint_ball,)
-        within = f.piece_within(low, high) == Piece.ZERO if known else solution.screening.zero
-        unchanged = within | solution.earlier.zero | ((f.lo == 0.0) & (f.hi == 0.0))
+        flat = (f.lo == 0.0) & (f.hi == 0.0)
         refits = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
         bounds, known = left_out_margins, takes_left_out(point)
         if labels is not None:
             order, ends = np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))
             groups = np.split(order, ends[:-1])
-            unchanged = ~np.isin(labels, labels[~unchanged])
             refits = partial(refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
             bounds = partial(left_out_groups, groups=groups)
             known = takes_groups(point)
-        below, above = bounds(point) if known else (np.full_like(low, -np.inf), np.inf)
-        low, high = np.where(unchanged, low, below), np.where(unchanged, high, above)
+        low, high = bounds(point) if known else margins_at_the_optimum(solution)
+        # An optimum at which what is left out has no slope is that of all terms, and conversely.
+        unchanged = (f.piece_within(low, high) == Piece.ZERO) | solution.earlier.zero | flat
+        if solution.bounds != (midpoint_ball,):  # others may prove more
+            unchanged |= solution.screening.zero
+        if labels is not None:
+            unchanged = ~np.isin(labels, labels[~unchanged])
+        if not known:
+            low, high = np.where(unchanged, low, -np.inf), np.where(unchanged, high, np.inf)
         value = np.where(unchanged, point.margins, np.nan)
         self.low, self.high, self.value = _counted(origin, slice(None), low, high, value)
         self.unchanged, self.refitted = unchanged, np.zeros(len(low), dtype=bool)
