@@ -275,13 +275,9 @@ def certify(
     distance += 8 * EPS * quadratic.norm(x_theta)
     distance += distance_error
     distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums
-    free = int(quadratic.free.sum())
-    # What no loss sees, as a level that budgets share, no slope can take up either.
-    if free == 0 or (free == 1 and problem.free_columns.any()):
-        of_free = FreeCost(imbalance_cost(problem, theta, t, side.residual, distance, negligible))
-    else:
-        enough = ENOUGH * tol * abs(primal)
-        of_free = cost_of_free(problem, x, theta, t, t_error, primal, side, distance, enough)
+    of_free = cost_of_free(
+        problem, x, theta, t, t_error, primal, side, distance, tol * abs(primal)
+    )
     imbalance = of_free.cost
 
     coarse = float(fy.sum()) + 0.5 * distance**2 + rest + imbalance
@@ -300,7 +296,7 @@ def certify(
         size = cancelled(problem, theta, t, values)
         scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, imbalance, side, scale=scale)
-    if free == 0 and not hard_rows(f).any():
+    if not len(problem.free_index) and not hard_rows(f).any():
         return found
     return _with_residuals(found, problem, t, of_free)
 
@@ -817,11 +813,8 @@ def imbalance_cost(
     negligible : float
         A cost so small that no better bound of it is looked for.
     """
-    free, terms = problem.quadratic.free, columns(problem.losses)
-    free_columns = problem.free_columns
-    if not free.any():
-        return 0.0
-    residual = np.abs(residual[free]) + problem.imbalance
+    free_columns, terms = problem.free_columns, columns(problem.losses)
+    residual = np.abs(residual[problem.free_index]) + problem.imbalance
     residual = residual + problem.design.adjoint_factor * (np.abs(free_columns).T @ np.abs(theta))
     if not residual.any():
         return 0.0
@@ -915,9 +908,11 @@ class Residual(NamedTuple):
 
 def cost_of_free(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float,
-    side: SidePart, distance: float, enough: float,
+    side: SidePart, distance: float, tolerance: float,
 ) -> FreeCost:
     """What the free coordinates of `problem` cost, by the first source that bounds it.
+
+    Where there is one, and losses see it, only its slopes are moved.
 
     Parameters
     ----------
@@ -927,11 +922,16 @@ def cost_of_free(
         Objective at x.
     distance : float
         Upper bound of ``||x - x_theta||_M``.
-    enough : float
-        A cost so small that no better bound of it is looked for.
+    tolerance : float
+        The gap that is asked for; of a cost that is a part of it no better bound is looked for.
     """
-    design, quadratic = problem.design, problem.quadratic
     free = problem.free_index
+    if not len(free):
+        return FreeCost(0.0)
+    if len(free) == 1 and problem.free_columns.any():
+        enough = NEGLIGIBLE * tolerance
+        return FreeCost(imbalance_cost(problem, theta, t, side.residual, distance, enough))
+    design, quadratic, enough = problem.design, problem.quadratic, ENOUGH * tolerance
     size = float(np.sqrt(np.sum(theta * theta))) * (1.0 + 4 * (problem.n + 8) * EPS)
     error = design.adjoint_factor * size * problem.column_sizes[free]
     error = error + problem.imbalance + np.broadcast_to(side.residual_error, x.shape)[free]

@@ -132,6 +132,30 @@ def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
     return (q == 0) & (lo < hi)
 
 
+SUMMED = 1e-9
+"""A fall that is none beside what it is summed of."""
+
+
+def falls_without_end(t: Array, lo: Array, hi: Array, linear: Array) -> bool:
+    """Whether losses beside a linear term fall for ever along a direction.
+
+    By the recession function, the slope of the sum far out: infinite where a constraint is met.
+
+    Parameters
+    ----------
+    t : array, shape (n,)
+        How the direction changes the margins; 0 where that is rounding.
+    lo, hi : array, shape (n,)
+        The slopes of the losses far out, infinite for constraints.
+    linear : array, shape (d,)
+        Linear term times direction, entry by entry.
+    """
+    with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that does not change
+        parts = np.where(t == 0.0, 0.0, np.where(t > 0.0, hi, lo) * t)
+    total = float(parts.sum() + linear.sum())
+    return total < -SUMMED * float(np.abs(parts).sum() + np.abs(linear).sum())
+
+
 FIELDS = ("b", "e", "q", "lo", "hi")
 
 

@@ -42,6 +42,7 @@ from scipy.linalg import lapack
 
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
+from cvxscreen.core.losses import falls_without_end
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -1069,25 +1070,13 @@ class PrimalDualPath:
             return False
         p = p / size
         t = f.forward(p)
-        rows = np.abs(t)
-        top = float(rows.max(initial=0.0)) + 1e-300
         scale = max(float(np.abs(self.M).max(initial=0.0)), 1e-300)
         if float(p @ (self.M @ p)) > FLAT * scale:
             return False
-        t = np.where(rows <= RAY * top, 0.0, t)
-        rising, falling = np.maximum(t, 0.0), np.maximum(-t, 0.0)
-        blocked = (rising > 0) & ~self.has_high & self.live
-        blocked |= (falling > 0) & ~self.has_low & self.live
-        if blocked.any():
-            return False
         if len(f.e) and float(np.abs(f.E @ p).max()) > RAY * float(np.abs(f.E).max()):
             return False
-        up = np.where(self.has_high, f.hi, 0.0)
-        down = np.where(self.has_low, f.lo, 0.0)
-        parts = up * rising - down * falling
-        linear = f.problem.linear * p
-        value = float(parts.sum() + linear.sum())
-        return value < -1e-9 * float(np.abs(parts).sum() + np.abs(linear).sum())
+        t = np.where(np.abs(t) > RAY * float(np.abs(t).max(initial=0.0)), t, 0.0)
+        return falls_without_end(t, f.lo, f.hi, f.problem.linear * p)
 
     def _separates(self) -> bool:
         """Whether slopes of constraints and equalities show that nothing satisfies them all."""

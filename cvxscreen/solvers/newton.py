@@ -30,7 +30,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible, estimated_gap
-from cvxscreen.core.losses import LossTerms
+from cvxscreen.core.losses import LossTerms, falls_without_end
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.interface import (
@@ -99,7 +99,7 @@ FAST, MEDIUM, SLOW = 4, 8, 12
 (else half), and from which on it is four times as large. (By trial; no answer depends on it.)"""
 
 FLAT = 1e-9
-"""A slope far out, or a change of a margin, that is none beside what it is summed of."""
+"""A change of a margin that is none beside the largest."""
 
 
 @dataclass(frozen=True)
@@ -527,11 +527,7 @@ class _NewtonIterate:
         t = problem.design.forward(p)
         self.passes += 1
         t = np.where(np.abs(t) <= FLAT * np.abs(t).max(initial=0.0), 0.0, t)
-        with np.errstate(invalid="ignore"):  # 0 times infinity, in a term that does not change
-            parts = np.where(t == 0.0, 0.0, np.where(t > 0.0, losses.hi, losses.lo) * t)
-        linear = problem.linear * p
-        falls = float(parts.sum() + linear.sum())
-        return falls < -FLAT * float(np.abs(parts).sum() + np.abs(linear).sum())
+        return falls_without_end(t, losses.lo, losses.hi, problem.linear * p)
 
     def slope_along(self, step: Array, dt: Array, size: float) -> float:
         """Derivative of the smoothed objective along `step` at ``x + size * step``."""

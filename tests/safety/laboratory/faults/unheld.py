@@ -40,6 +40,10 @@ pieces = of(
     "screening/reduction.py", f"{LOOP}::test_squares_fold_and_nothing_else_is_taken_for_granted"
 )
 INNER, LP = "solvers/test_interior_point.py", "solvers/test_linear_program.py"
+far = of(
+    "core/losses.py",
+    f"{INNER}::test_a_direction_proves_unboundedness_only_where_nothing_holds_it",
+)
 inner = of(
     "solvers/interior_point.py", f"{INNER}::test_fenchel_young_terms_are_those_of_the_losses",
     f"{INNER}::test_the_gap_charges_what_is_not_balanced",
@@ -165,17 +169,17 @@ FAULTS = (
     inner("a violated equality", DROPPED,
           "apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())", "apart = False",
           "a point outside the constraints is the answer"),
-    inner("constraints that hold a direction", DROPPED,
-          "blocked = (rising > 0) & ~self.has_high & self.live",
-          "blocked = np.zeros(len(t), dtype=bool)", "a bounded problem is called unbounded"),
-    inner("constraints that hold a direction from below", DROPPED,
-          "blocked |= (falling > 0) & ~self.has_low & self.live", "pass",
-          "a bounded problem is called unbounded"),
+    far("constraints that hold a direction", DROPPED, "np.where(t > 0.0, hi, lo) * t",
+        "np.where(t > 0.0, np.where(np.isinf(hi), 0.0, hi), lo) * t",
+        "a bounded problem is called unbounded"),
+    far("constraints that hold a direction from below", DROPPED, "np.where(t > 0.0, hi, lo) * t",
+        "np.where(t > 0.0, hi, np.where(np.isinf(lo), 0.0, lo)) * t",
+        "a bounded problem is called unbounded"),
     inner("squares that hold a direction", DROPPED,
           "if float(p @ (self.M @ p)) > FLAT * scale:", "if False:",
           "a bounded problem is called unbounded"),
-    inner("losses that hold a direction", SIGN, "parts = up * rising - down * falling",
-          "parts = 0.0 * rising", "a bounded problem is called unbounded"),
+    far("losses that hold a direction", SIGN, "np.where(t > 0.0, hi, lo) * t", "0.0 * t",
+        "a bounded problem is called unbounded"),
     inner("slopes that do not cancel", DROPPED,
           "and float(np.abs(left).sum()) * reach <= -RAY * value", "",
           "a feasible problem is called infeasible"),
