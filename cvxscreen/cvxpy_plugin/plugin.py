@@ -519,6 +519,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
+    report = replace(report, beside=recognition.standard.canonical.shortened)
     if cvxpy_solver is not None:
         # Its rounds start from a first point's, which is no reference of an earlier solve.
         report = replace(report, before={}, named=cvxpy_solver.account())

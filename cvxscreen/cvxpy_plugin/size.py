@@ -155,6 +155,10 @@ tenth filled: 0.5 to 2.2, in the sparse case 7 times what was measured; beside a
 1,000 to 20,000 x 20: 1.2 to 3 times); and by how much longer OSQP takes where constraints tie
 coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times; on the simplex 3,000 x 20, 2 times)."""
 
+OF_CONE_ENTRY = 1.2e-6
+"""The same for each entry where a cone of residuals takes the place of squares (a norm alone, one
+beside an L1 norm, or bounded on the simplex, 3,000 x 12 to 100,000 x 20: 1 to 2 times)."""
+
 SQUARES_ALONE, SQUARES_BESIDE = 0.04, 0.2
 """Estimated seconds from which on squares over data are worth it: where nothing but an L1 norm
 stands beside them (500 x 100, 100 x 500: 15 and 17 ms, plainly 36 and 90), and otherwise (an L1
@@ -281,7 +285,8 @@ class Size(NamedTuple):
     def _seconds_of_squares(self) -> float:
         """The same as `seconds` of what `squares` counts."""
         count = max(self.coordinates, 1)
-        return self.squares * (OF_ENTRY + OF_PRODUCT * min(count, self.squares / count))
+        entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
+        return self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
 
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds` of the whole problem, rather too little."""
@@ -661,9 +666,11 @@ class _Walk:
                     self.under_squares.add(id(inner))
                     inner = inner.args[0]
                 self.squared |= _bare(inner)
-                for variable in inner.variables() if inner.size >= ROWS_PER_ENTRY else ():
-                    before = self.residuals.get(variable.id, 0.0)
-                    self.residuals[variable.id] = before + weight * inner.size
+                self._count_residuals(inner, weight)
+            elif self._is_length(here, rows, objective):
+                inner = here.args[0]
+                if inner.is_affine() and not inner.parameters():
+                    self._count_residuals(inner, weight)
             if objective and name in SPECTRAL:
                 self.spectral.add(name)
             if objective and name == FORM:
@@ -693,6 +700,19 @@ class _Walk:
                             self.normed[variable.id] = before + weight * below
                 self.kinked += weight * below
                 stack.append((part, below, 0.0, weight))
+
+    def _is_length(self, expr: Any, rows: float, objective: bool) -> bool:
+        """Whether `expr` is one norm, or squares that one number bounds."""
+        name = type(expr).__name__
+        if name in NORMS and expr.size == 1:
+            return is_two(expr.p) and id(expr) not in self.under_squares
+        return name in SQUARES and not objective and rows <= 1.0
+
+    def _count_residuals(self, residuals: Any, weight: float) -> None:
+        if residuals.size >= ROWS_PER_ENTRY:
+            for variable in residuals.variables():
+                before = self.residuals.get(variable.id, 0.0)
+                self.residuals[variable.id] = before + weight * residuals.size
 
     def _variable(self, variable: Any, rows: float, data: float, weight: float) -> None:
         key, size = variable.id, variable.size
@@ -864,8 +884,8 @@ def squared_rows(expr: Any) -> Any:
         return None
     name, inner = type(expr).__name__, expr.args[0]
     below = type(inner).__name__
-    summed = name == "Sum" and below in POWERS and _is_two(inner.p)
-    raised = name in POWERS and _is_two(expr.p) and below in NORMS and _is_two(inner.p)
+    summed = name == "Sum" and below in POWERS and is_two(inner.p)
+    raised = name in POWERS and is_two(expr.p) and below in NORMS and is_two(inner.p)
     if summed or raised:
         inner = inner.args[0]
     elif name != "quad_over_lin":
@@ -873,7 +893,7 @@ def squared_rows(expr: Any) -> Any:
     return inner if inner.ndim == 2 and inner.is_affine() else None
 
 
-def _is_two(power: Any) -> bool:
+def is_two(power: Any) -> bool:
     """Whether the exponent of a power or a norm is 2."""
     return bool(getattr(power, "value", power) == 2)
 

@@ -43,10 +43,10 @@ OUTSIDE = 1e-9
 """By how much, relative to its own size, a point may be outside of a cone that was left out."""
 
 
-def has_many_cones(problem: Problem) -> bool:
-    """Whether `problem` has nothing but many second-order cones, and other constraints."""
+def has_cones_alone(problem: Problem) -> bool:
+    """Whether `problem` has no losses, but second-order cones among its constraints."""
     side = problem.side
-    return side is not None and not problem.n and side.second_order.sum() >= MANY_CONES
+    return side is not None and not problem.n and bool(side.second_order.any())
 
 
 def _side(problem: Problem) -> SideConstraints:

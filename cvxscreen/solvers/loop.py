@@ -163,7 +163,7 @@ def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, A
     All but the rows are imported by those who have such a problem.
     """
     cones = problem.side is not None and not problem.n
-    if cones and loaded("cvxscreen.solvers.cones:has_many_cones")(problem):
+    if cones and loaded("cvxscreen.solvers.cones:has_cones_alone")(problem):
         place = "cvxscreen.solvers.cones:ScreenedCones"
     elif mode == "certified" and problem.without_curvature and held_at_zero(problem):
         place = "cvxscreen.solvers.columns:ScreenedColumns"

@@ -31,7 +31,18 @@ FORMS: dict[str, Callable[[Any, Any, Any], Written]] = {
     "norm1(w), bounds": lambda X, y, w: (
         cp.sum_squares(X @ w - y) + 30 * cp.norm1(w), [cp.abs(w) <= 0.5]),
     "tv(w)": lambda X, y, w: (cp.sum_squares(X @ w - y) + 30 * cp.tv(w), []),
+    "norm, norm1(w)": lambda X, y, w: (cp.norm(X @ w - y) + 3 * cp.norm1(w), []),
+    "norm, bounds": lambda X, y, w: (cp.norm(X @ w - y), [cp.abs(w) <= 0.5]),
+    "norm <= t": lambda X, y, w: (cp.norm1(w), [cp.norm(X @ w - y) <= 1.5 * len(y) ** 0.5]),
+    "squares <= t": lambda X, y, w: (cp.norm_inf(w), [cp.sum_squares(X @ w - y) <= 2 * len(y)]),
+    "cvar, norm <= t": lambda X, y, w: (
+        cp.cvar(X @ w - y, 0.9), [cp.norm(X @ w - y) <= 1.5 * len(y) ** 0.5]),
 }
+CONIC = frozenset(
+    ("norm(w) <= 1/2", "norm, norm1(w)", "norm, bounds", "norm <= t", "squares <= t",
+     "cvar, norm <= t")
+)
+"""Those for which CVXPY takes Clarabel; for the others OSQP."""
 
 
 def problem(name: str, n: int, d: int, seed: int = 0) -> cp.Problem:
@@ -53,7 +64,7 @@ def record(name: str, n: int, d: int, cap: float) -> dict[str, Any]:
         "form": name, "rows": n, "columns": d, "recognised": report.recognised, "first": first,
         "second": timed(again, method="screen"), "relative_gap": report.relative_gap,
     }
-    choice = "CLARABEL" if name == "norm(w) <= 1/2" else "OSQP"
+    choice = "CLARABEL" if name in CONIC else "OSQP"
     for label, solver in (("choice", choice), ("clarabel", "CLARABEL")):
         plain = problem(name, n, d)
         entry[label] = timed(plain, solver=solver, time_limit=cap)

@@ -156,7 +156,7 @@ REFUSED: dict[str, tuple[Maker, str]] = {
     "intercepts": (lambda s: (
         s.square + cp.sum(cp.max(s.scores + cp.reshape(
             cp.Variable(4), (1, 4), order="F") + 1 - s.Y, axis=1) - s.own), []), "not square"),
-    "nothing_else": (lambda s: (s.ridge + cp.norm(s.X @ s.w - s.r), []), "no loss"),
+    "nothing_else": (lambda s: (s.ridge + cp.norm(s.X @ s.w - s.r, 3), []), "no loss"),
     "shared_budget": (lambda s: (
         s.ridge + cp.sum(s.xi) + cp.norm(s.w), [s.margin >= 1 - s.xi, s.xi >= 0,
                                                 cp.sum(s.xi) <= 5]), "shared"),

@@ -408,6 +408,19 @@ def as_vector(expr: Any) -> Any:
     return expr if expr.ndim == 1 else cp.vec(expr, order="F")
 
 
+def exchanged(part: Any, places: dict[int, Any]) -> Any:
+    """An expression, objective or constraint with others at the places of some expressions.
+
+    CVXPY's own `tree_copy` does not exchange powers.
+    """
+    if id(part) in places:
+        return places[id(part)]
+    args = [exchanged(arg, places) for arg in part.args]
+    if all(new is old for new, old in zip(args, part.args, strict=True)):
+        return part
+    return part.copy(args)
+
+
 def is_quadratic_as_written(expr: Any) -> bool:
     """Whether the walk of `read_objective` knows all of `expr`."""
     try:

@@ -106,7 +106,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not draft.composite:
         take_many_inequalities(draft)
     arguments, numbers = draft.terms.merged(m)
-    if not (len(numbers) or draft.maxima or _many_cones(draft)):
+    if not (len(numbers) or draft.maxima or _cones_alone(draft)):
         raise NotScreenable(_no_loss(draft))
     settled = substitute_defined(draft, arguments)
     linear, constant, loss_linear = draft.linear, draft.constant, np.zeros(standard.size)
@@ -138,7 +138,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
         alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
-    if maxima is None and len(numbers):
+    if maxima is None and len(numbers) and not standard.canonical.shortened:
         _check_data(rows, touched)
     kept, unused = core[~drop], core[drop]
     _check_helpers(draft, kept)
@@ -184,11 +184,12 @@ def _finish(draft: Draft, base: float) -> Recognition:
     )
 
 
-def _many_cones(draft: Draft) -> bool:
-    """Whether second-order cones are what may be left out of a problem without losses."""
+def _cones_alone(draft: Draft) -> bool:
+    """Whether a problem without losses is taken for its second-order cones."""
     if draft.composite or draft.strongly_convex is not False:
         return False
-    return has_many_second_order_cones(draft.standard)
+    standard = draft.standard
+    return bool(standard.canonical.shortened) or has_many_second_order_cones(standard)
 
 
 def has_many_second_order_cones(standard: Standard) -> bool:
@@ -325,6 +326,8 @@ def _check_worth(
     coordinates, (terms, filled) = len(kept), counts
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
     if alone or draft.composite or terms >= fewest * coordinates:
+        return
+    if draft.standard.canonical.shortened and problem.n <= coordinates:
         return
     if draft.strongly_convex and filled > HANDFUL * terms:
         return

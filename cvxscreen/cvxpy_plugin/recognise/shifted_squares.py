@@ -26,7 +26,11 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import as_vector, read_affine
+from cvxscreen.cvxpy_plugin.recognise.expressions import (
+    as_vector,
+    exchanged,
+    read_affine,
+)
 from cvxscreen.cvxpy_plugin.recognise.matrices import csr
 from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
 from cvxscreen.cvxpy_plugin.size import POWERS, ROWS, SIGNS, SQUARES, squared_rows
@@ -111,7 +115,7 @@ def without_shared_squares(problem: Any) -> tuple[Any, Shifted | None]:
         taken = _without(problem, anew, common, square, variable)
         if taken is not None:
             return taken
-    made = [_exchanged(part, anew) for part in (problem.objective, *problem.constraints)]
+    made = [exchanged(part, anew) for part in (problem.objective, *problem.constraints)]
     whole = cp.Problem(made[0], [*made[1:], square.written() <= common])
     return (whole, None) if whole.is_dcp() else (problem, None)
 
@@ -124,7 +128,7 @@ def _without(
     if variable is not None:
         shifted = Shifted(variable, cp.Variable(variable.shape), square)
         places[id(variable)] = shifted.stand_in + common
-    made = [_exchanged(part, places) for part in (problem.objective, *problem.constraints)]
+    made = [exchanged(part, places) for part in (problem.objective, *problem.constraints)]
     sides = [part for c in made[1:] for part in ([c.expr] if type(c) in ROWS else c.args)]
     if any(_share(part, common) != 0.0 for part in sides):
         return None
@@ -132,26 +136,13 @@ def _without(
     if any(share is None for _, share in costs):
         return None
     nothing = {id(common): cp.Constant(0.0)}
-    objective, *constraints = (_exchanged(part, nothing) for part in made)
+    objective, *constraints = (exchanged(part, nothing) for part in made)
     total = objective.expr
     for part, share in costs:
         if share:
             total = total + part._replace(expr=share * square.written()).written()
     whole = cp.Problem(type(objective)(total), constraints)
     return (whole, shifted) if whole.is_dcp() else None
-
-
-def _exchanged(part: Any, places: dict[int, Any]) -> Any:
-    """An expression, objective or constraint with others at the places of some expressions.
-
-    CVXPY's own `tree_copy` does not exchange powers.
-    """
-    if id(part) in places:
-        return places[id(part)]
-    args = [_exchanged(arg, places) for arg in part.args]
-    if all(new is old for new, old in zip(args, part.args, strict=True)):
-        return part
-    return part.copy(args)
 
 
 def _share(expr: Any, common: Any) -> float | None:

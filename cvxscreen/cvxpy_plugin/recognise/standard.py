@@ -58,6 +58,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 from cvxscreen.cvxpy_plugin.recognise.matrices import Diagonal, Stack, assemble, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
+from cvxscreen.cvxpy_plugin.recognise.triangular import with_triangles
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
@@ -92,6 +93,8 @@ class Canonical(NamedTuple):
         Variables of the user's that are in arguments of `groups` alone, hence not in `problem`.
     levels : tuple of Level
         All that `whole` has beyond the user's problem; empty where it differs in other ways, too.
+    shortened : tuple of str
+        Which long residuals `whole` has triangles in place of.
     """
 
     original: Any
@@ -105,6 +108,7 @@ class Canonical(NamedTuple):
     shifted: Shifted | None = None
     free: tuple[Any, ...] = ()
     levels: tuple[Level, ...] = ()
+    shortened: tuple[str, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -221,11 +225,12 @@ def canonicalise(problem: Any) -> Canonical:
     """
     vectors, bundles = bundled(vectorised(problem))
     leveled, levels = above_levels(vectors)
-    whole = in_simpler_atoms(leveled)
-    reason = refusal(whole)
+    simple = in_simpler_atoms(leveled)
+    reason = refusal(simple)
     if reason:
         raise NotScreenable(reason)
-    whole, shifted = without_shared_squares(whole)
+    rewritten, shortened = with_triangles(simple)
+    whole, shifted = without_shared_squares(rewritten)
     small, groups, free = take_losses(whole)
     chain, cone, inverse = in_cone_form(small)
     if cone is problem:  # what is kept of a problem must not keep it alive
@@ -234,6 +239,7 @@ def canonicalise(problem: Any) -> Canonical:
     found = Canonical(
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
         groups, shifted, free, levels if vectors is problem and whole is leveled else (),
+        shortened,
     )
     apart = {variable.id for variable in found.slacks}
     if shifted is not None:

@@ -41,7 +41,22 @@ drawn = of("cvxpy_plugin/recognise/sample.py", SAMPLE)
 CONES = "cvxpy_plugin/test_cones.py"
 far = of("solvers/cones.py", f"{CONES}::test_what_an_answer_violates_is_put_back")
 
+TRIANGLE = "cvxpy_plugin/test_triangular.py"
+triangle = of("cvxpy_plugin/recognise/triangular.py",
+              f"{TRIANGLE}::test_the_length_is_that_of_the_residuals")
+
 FAULTS = (
+    triangle("rows before the last ones forgotten", DROPPED,
+             "np.vstack([triangle, np.column_stack([*rows, constant[index]])])",
+             "np.column_stack([*rows, constant[index]])",
+             "another problem is solved where a check is passed by"),
+    triangle("the constant of residuals at half its size", SHRUNK,
+             "return sum(linear, parts[-1][:, 0])", "return sum(linear, 0.5 * parts[-1][:, 0])",
+             "another problem is solved where a check is passed by",
+             f"{TRIANGLE}::test_the_answer_and_every_dual_value"),
+    triangle("residuals with data in a parameter", STALE,
+             "or residuals.parameters()", "or False", "a changed parameter goes unnoticed",
+             f"{TRIANGLE}::test_what_is_left_alone"),
     shared("a square that is not about its centre", DROPPED,
            "away + 2.0 * square.centre[:, None])", "away)", "another problem is solved"),
     shared("slopes of half the square", SHRUNK,

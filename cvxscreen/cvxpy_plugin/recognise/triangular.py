@@ -1,0 +1,142 @@
+"""Norms and squares of many residuals of few coordinates, as those of a triangle.
+
+::
+
+    |A x + b| = |R (x, 1)|,      [A, b] = Q R,  Q with orthonormal columns
+
+so a bound of a tracking error, a residual's norm beside penalties, or an ellipsoid written with all
+of its data is a cone of as many rows as there are coordinates, however many rows the data have.
+Householder's reflections leave an error of a few units of rounding of each column's length (Higham,
+"Accuracy and stability of numerical algorithms", 2002, theorem 19.4), which is what evaluating
+``A x + b`` costs as well. The recogniser compares both at points (`check`).
+
+Squares in the objective are left: they are a quadratic term there, or losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen.cvxpy_plugin.recognise.expressions import as_vector, exchanged, read_affine
+from cvxscreen.cvxpy_plugin.recognise.matrices import Matrix, expanded, take_rows
+from cvxscreen.cvxpy_plugin.size import NORMS, POWERS, SQUARES, is_two
+
+Array = NDArray[np.float64]
+
+TALL = 4
+"""Rows for each row of the triangle from which on it is made."""
+
+BLOCK = 4096
+"""Rows that are reduced at a time, with the triangle of those before; so many stay in the cache."""
+
+
+def with_triangles(problem: Any) -> tuple[Any, tuple[str, ...]]:
+    """`problem` with triangles in place of long residuals under norms, and in bounded squares.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+
+    Returns
+    -------
+    cvxpy.Problem
+        `problem` itself where it has none. Constraints that are written anew keep their
+        identifiers.
+    tuple of str
+        What has been replaced by what.
+    """
+    if not (NORMS | SQUARES) & {atom.__name__ for atom in problem.atoms()}:
+        return problem, ()
+    anew: dict[int, Any] = {}
+    texts: list[str] = []
+    roots = [(problem.objective.expr, False)]
+    roots += [(arg, True) for constraint in problem.constraints for arg in constraint.args]
+    for root, bounded in roots:
+        for node, residuals in _long(root, bounded):
+            shorter = _shorter(residuals)
+            if shorter is not None:
+                kind = "norm" if type(node).__name__ in NORMS else "squares"
+                texts.append(f"the {kind} of {residuals.size:,} residuals as of {shorter.size}")
+                summed = type(node).__name__ == "Sum"
+                anew[id(node)] = (
+                    cp.sum_squares(shorter) if summed else node.copy([shorter, *node.args[1:]])
+                )
+    if not anew:
+        return problem, ()
+    objective, *constraints = (
+        exchanged(part, anew) for part in (problem.objective, *problem.constraints)
+    )
+    return cp.Problem(objective, constraints), tuple(texts)
+
+
+def _long(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
+    """Norms, and squares where these are `bounded`, with the residuals inside."""
+    residuals = _residuals(expr, bounded)
+    if residuals is not None:
+        yield expr, residuals
+    elif bounded or not _is_squared_norm(expr):
+        for arg in expr.args:
+            yield from _long(arg, bounded)
+
+
+def _residuals(expr: Any, bounded: bool) -> Any:
+    """The affine expression of which `expr` is the norm, or the squares; None if it is neither."""
+    if expr.size > 1 or not expr.args:
+        return None
+    name, inner = type(expr).__name__, expr.args[0]
+    if name in NORMS:
+        taken = is_two(expr.p)
+    elif bounded and name == "Sum" and type(inner).__name__ in POWERS:
+        taken, inner = is_two(inner.p), inner.args[0]
+    else:
+        taken = bounded and name == "quad_over_lin" and expr.args[1].is_constant()
+    return inner if taken and inner.is_affine() else None
+
+
+def _is_squared_norm(expr: Any) -> bool:
+    """Whether `expr` is another spelling of squares."""
+    return type(expr).__name__ in POWERS and type(expr.args[0]).__name__ in NORMS
+
+
+def _shorter(residuals: Any) -> Any:
+    """An affine expression as long as `residuals` everywhere, with fewer rows; None without one."""
+    variables = residuals.variables()
+    count = sum(variable.size for variable in variables)
+    if residuals.size <= TALL * (count + 1) or residuals.parameters() or not residuals.is_real():
+        return None
+    read = read_affine(residuals)
+    triangle = triangle_of([read.blocks[variable.id] for variable in variables], read.constant)
+    if not np.isfinite(triangle).all():
+        return None
+    ends = np.cumsum([variable.size for variable in variables])
+    parts = np.split(triangle, ends, axis=1)
+    linear = [
+        part[:, 0] * variable if variable.ndim == 0 else part @ as_vector(variable)
+        for part, variable in zip(parts, variables, strict=False)
+    ]
+    return sum(linear, parts[-1][:, 0])
+
+
+def triangle_of(blocks: list[Matrix], constant: Array) -> Array:
+    """R of ``[blocks, constant] = Q R``, some rows after the others, shape (k + 1, k + 1).
+
+    Parameters
+    ----------
+    blocks : list of matrix, shape (n, k_i)
+    constant : array, shape (n,)
+    """
+    n, k = len(constant), sum(block.shape[1] for block in blocks)
+    triangle = np.zeros((0, k + 1))
+    for first in range(0, n, BLOCK):
+        index = np.arange(first, min(first + BLOCK, n))
+        some = [expanded(take_rows(block, index)) for block in blocks]
+        rows = [part.toarray() if sp.issparse(part) else part for part in some]
+        lengthened = np.vstack([triangle, np.column_stack([*rows, constant[index]])])
+        triangle = np.asarray(np.linalg.qr(lengthened, mode="r"))
+    return triangle

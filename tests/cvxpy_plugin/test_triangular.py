@@ -1,0 +1,197 @@
+"""Long residuals under norms and bounded squares: their triangle, and the plain answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.matrices import Scaled
+from cvxscreen.cvxpy_plugin.recognise.triangular import BLOCK, TALL, triangle_of, with_triangles
+from cvxscreen.cvxpy_plugin.size import measured
+
+cvxpy_plugin.register()
+
+N, D = 400, 4
+RNG = np.random.default_rng(20261126)
+X = RNG.standard_normal((N, D))
+Y = X @ [1.0, -2.0, 0.5, 0.0] + RNG.standard_normal(N)
+R = 0.01 * X + 0.0005
+INDEX = R @ np.full(D, 1.0 / D) + 0.001 * RNG.standard_normal(N)
+FAR = 0.004
+
+
+def error_of_tracking(length: Callable[[Any], Any]) -> cp.Problem:
+    w = cp.Variable(D)
+    limits = [length(R @ w - INDEX), cp.sum(w) == 1, w >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), limits)
+
+
+def fit(part: Callable[[Any, Any], Any]) -> cp.Problem:
+    w, b = cp.Variable(D), cp.Variable()
+    return cp.Problem(cp.Minimize(part(w, X @ w + b - Y)))
+
+
+def bounded_by_variable() -> cp.Problem:
+    w, t = cp.Variable(D), cp.Variable()
+    return cp.Problem(cp.Minimize(t + 0.3 * cp.norm1(w)), [cp.norm(X @ w - Y) <= t, w <= 1])
+
+
+def matrix() -> cp.Problem:
+    W = cp.Variable((D, 2))
+    residuals = X @ W - np.column_stack([Y, -2.0 * Y[::-1]])
+    return cp.Problem(cp.Minimize(cp.norm(residuals, "fro") + cp.mixed_norm(W, 2, 1)))
+
+
+def worse_half() -> cp.Problem:
+    w = cp.Variable(D)
+    r = X @ w - Y
+    half = N // 2
+    return cp.Problem(cp.Minimize(cp.maximum(cp.norm(r[:half]), cp.norm(r[half:]) + cp.sum(w))))
+
+
+def beside_losses() -> cp.Problem:
+    w = cp.Variable(D)
+    near = cp.norm(R @ w - INDEX) <= FAR * N**0.5
+    return cp.Problem(cp.Minimize(cp.cvar(-R @ w, 0.9)), [near, cp.sum(w) == 1, w >= 0])
+
+
+def beside_a_budget() -> cp.Problem:
+    w = cp.Variable(D)
+    near = cp.sum_squares(R @ w - INDEX) <= N * FAR**2
+    limits = [near, cp.cvar(-R @ w, 0.9) <= 0.012, cp.sum(w) == 1, w >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), limits)
+
+
+FORMS: dict[str, Callable[[], cp.Problem]] = {
+    "a norm": lambda: error_of_tracking(lambda r: cp.norm(r) <= FAR * N**0.5),
+    "a norm of fractions": lambda: error_of_tracking(lambda r: cp.norm(r / N**0.5, 2) <= FAR),
+    "squares": lambda: error_of_tracking(lambda r: cp.sum_squares(r) / N <= FAR**2),
+    "a mean of squares": lambda: error_of_tracking(lambda r: cp.mean(r**2) <= FAR**2),
+    "a quadratic over a number": lambda: error_of_tracking(
+        lambda r: cp.quad_over_lin(r, float(N)) <= FAR**2
+    ),
+    "a norm squared": lambda: error_of_tracking(lambda r: cp.square(cp.norm(r)) <= N * FAR**2),
+    "square-root lasso": lambda: fit(lambda w, r: cp.norm(r) + 2.0 * cp.norm1(w)),
+    "two norms": lambda: fit(lambda w, r: cp.norm(r) + 0.5 * cp.norm(w)),
+    "a norm alone": lambda: fit(lambda w, r: cp.norm(r)),
+    "a variable's bound": bounded_by_variable,
+    "a matrix": matrix,
+    "the larger of two": worse_half,
+    "beside losses": beside_losses,
+    "beside a budget": beside_a_budget,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_answer_and_every_dual_value(form: str) -> None:
+    screened, plain = FORMS[form](), FORMS[form]()
+    screened.solve(method="screen", always=True)
+    plain.solve(solver="CLARABEL", tol_gap_rel=1e-9)
+    report = cvxscreen.Report.of(screened)
+    assert report.recognised, report.reason
+    assert report.relative_gap <= 1e-6
+    size = 1e-6 * (1e-3 + abs(plain.value))
+    assert screened.value == pytest.approx(plain.value, abs=size)
+    assert screened.objective.expr.value == pytest.approx(screened.value, abs=size)
+    for mine, other in zip(screened.constraints, plain.constraints, strict=True):
+        assert np.max(mine.violation()) <= 1e-7
+        room = 1e-3 * (1e-3 + np.abs(other.dual_value).max())
+        assert np.allclose(mine.dual_value, other.dual_value, rtol=0.0, atol=room)
+
+
+def test_the_report_says_what_is_shorter() -> None:
+    problem = FORMS["a norm"]()
+    problem.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(problem).beside == (f"the norm of {N} residuals as of {D + 1}",)
+
+
+def test_another_bound_is_another_problem() -> None:
+    far = cp.Parameter(nonneg=True, value=FAR)
+    problem = error_of_tracking(lambda r: cp.norm(r) <= far * N**0.5)
+    found = [problem.solve(method="screen", always=True)]
+    far.value = 1.5 * FAR
+    found.append(problem.solve(method="screen", always=True))
+    wanted = problem.solve(solver="CLARABEL")
+    assert found[1] == pytest.approx(wanted, abs=1e-8)
+    assert found[1] > found[0] + 1e-6
+
+
+def test_out_of_reach_is_infeasible_in_cvxpy_s_own_words() -> None:
+    problem = error_of_tracking(lambda r: cp.norm(r) <= 1e-4)
+    assert problem.solve(method="screen", always=True) == -np.inf
+    assert problem.status == cp.INFEASIBLE
+
+
+@pytest.mark.parametrize("n", [5, 300, BLOCK, BLOCK + 3, 2 * BLOCK + 1])
+@pytest.mark.parametrize("scale", [1.0, 1e-150, 1e150])
+def test_the_length_is_that_of_the_residuals(n: int, scale: float) -> None:
+    rng = np.random.default_rng(n)
+    dense = rng.standard_normal((n, 3)) * [1.0, 1e8, 1e-8] * scale
+    factor = rng.uniform(0.1, 10.0, n)
+    thin = sp.random_array((n, 2), density=0.3, rng=rng, format="csr") * scale
+    constant = rng.standard_normal(n) * scale
+    blocks = [dense, Scaled(dense, factor), thin]
+    whole = np.column_stack([dense, factor[:, None] * dense, thin.toarray(), constant])
+    triangle = triangle_of(blocks, constant)
+    assert triangle.shape == (min(whole.shape), whole.shape[1])
+    sizes = np.linalg.norm(whole / scale, axis=0)
+    for _ in range(20):
+        z = np.append(rng.standard_normal(whole.shape[1] - 1), 1.0)
+        exact = (whole / scale).astype(np.longdouble) @ z
+        length = np.sqrt(float(exact @ exact))
+        found = np.linalg.norm((triangle / scale) @ z)
+        assert abs(found - length) <= 50 * np.finfo(float).eps * (sizes @ np.abs(z))
+
+
+def test_a_matrix_that_is_lost_is_not_taken_for_the_whole() -> None:
+    values = np.arange(3.0 * (BLOCK + 7)).reshape(-1, 3)
+    gram = values.T @ values
+    triangle = triangle_of([values[:, :2]], values[:, 2])
+    assert np.allclose(triangle.T @ triangle, gram, rtol=1e-12)
+
+
+def left() -> dict[str, cp.Problem]:
+    w, P = cp.Variable(D), cp.Parameter((N, D), value=X)
+    few = TALL * (D + 1)
+    return {
+        "few rows": cp.Problem(cp.Minimize(cp.norm(X[:few] @ w - Y[:few]))),
+        "data in a parameter": cp.Problem(cp.Minimize(cp.norm(P @ w - Y))),
+        "absolute values": cp.Problem(cp.Minimize(cp.norm(X @ w - Y, 1))),
+        "another norm": cp.Problem(cp.Minimize(cp.norm(X @ w - Y, 3))),
+        "squares to minimise": cp.Problem(cp.Minimize(cp.sum_squares(X @ w - Y))),
+        "a norm's squares to minimise": cp.Problem(cp.Minimize(cp.norm(X @ w - Y) ** 2)),
+        "norms of rows": cp.Problem(cp.Minimize(cp.sum(cp.norm(X @ cp.diag(w) - 1.0, 2, axis=1)))),
+        "a norm of losses": cp.Problem(cp.Minimize(cp.norm(cp.pos(X @ w - Y)))),
+    }
+
+
+@pytest.mark.parametrize("name", left())
+def test_what_is_left_alone(name: str) -> None:
+    problem = left()[name]
+    assert with_triangles(problem) == (problem, ())
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_data_that_are_not_finite_are_left_to_cvxpy(bad: float) -> None:
+    values = X.copy()
+    values[3, 1] = bad
+    w = cp.Variable(D)
+    problem = cp.Problem(cp.Minimize(cp.norm1(w)), [cp.norm(values @ w - Y) <= 30.0])
+    assert with_triangles(problem) == (problem, ())
+
+
+def test_they_are_taken_from_a_size_on() -> None:
+    data = np.broadcast_to(1.0, (100_000, 20))
+    long, short = (cp.Constant(data[:n]) for n in (100_000, 2_000))
+    w, P = cp.Variable(20), cp.Parameter((100_000, 20))
+    for fixed, taken in ((long, True), (short, False), (P, False)):
+        for length in (cp.norm(fixed @ w - 1.0), cp.sum_squares(fixed @ w - 1.0)):
+            problem = cp.Problem(cp.Maximize(cp.sum(w)), [length <= 1.0, cp.sum(w) == 1])
+            assert (measured(problem).why_not() == "") is taken
