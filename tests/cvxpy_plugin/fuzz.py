@@ -2,10 +2,11 @@
 
     python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
 
-Three grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
+Four grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
 statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
 (degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
-problems are infeasible or unbounded), and sums of the largest losses (`Largest`). Compared are the
+problems are infeasible or unbounded), sums of the largest losses (`Largest`), and norms and squares
+of residuals (`Lengths`). Compared are the
 exception's type, the status, the value, the objective at the variables that were written,
 feasibility, the variables where they are unique, and the dual values, by the lower bound that they
 prove. One line a problem is appended to OUT.jsonl; a second call goes on where the first one ended.
@@ -340,7 +341,34 @@ class Largest(Flat):
             self.constraints.append(self.largest(away, away) <= most)
 
 
-GRAMMARS: dict[str, type[Any]] = {"curved": Curved, "flat": Flat, "largest": Largest}
+class Lengths(Flat):
+    """Norms of residuals, and squares of them in constraints, alone and beside losses."""
+
+    SHARES = (0.5, 1.0)
+    MOST = 700
+
+    def loss(self) -> Any:
+        weight = float(10.0 ** self.rng.uniform(-1, 1))
+        length = cp.norm(self.residual) if self.rng.random() < 0.5 else cp.pnorm(self.residual, 2)
+        return weight * length / self.n**0.5 if self.rng.random() < 0.5 else super().loss()
+
+    def constrain(self) -> None:
+        super().constrain()
+        away = self.data() @ (self.w - 0.1) - self.rng.standard_normal(self.n)
+        most, n = float(self.rng.uniform(0.9, 1.5)), self.n
+        self.constraints += self.pick([
+            list,
+            lambda: [cp.norm(away) <= most * n**0.5],
+            lambda: [cp.sum_squares(away) / n <= most**2],
+            lambda: [cp.mean(cp.square(away)) <= most**2],
+            lambda: [cp.square(cp.norm(away / n**0.5)) <= most**2],
+            lambda: [cp.norm(away) + cp.norm1(self.w) <= most * n**0.5],
+        ])
+
+
+GRAMMARS: dict[str, type[Any]] = {
+    "curved": Curved, "flat": Flat, "largest": Largest, "lengths": Lengths,
+}
 
 
 def outcome(problem: cp.Problem, **options: Any) -> str:
@@ -376,10 +404,10 @@ def lacking(problem: cp.Problem) -> float:
     # The two problems have the same variables. CVXPY cannot solve `cvar` where these have values.
     for variable, _ in answer:
         variable.value = None
-    relaxed.solve(solver="CLARABEL", **TIGHT)
+    status = outcome(relaxed, solver="CLARABEL", **TIGHT)
     for variable, entries in answer:
         variable.value = entries
-    if relaxed.status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
+    if status not in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE):
         return 0.0  # the check's own solve failed
     return float(sign * value - relaxed.value)
 
