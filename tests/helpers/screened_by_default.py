@@ -1,7 +1,8 @@
 """A plugin of pytest: every ``prob.solve()`` without a method goes through ``method="screen"``.
 
 For CVXPY's own tests; ``python -m pytest -p screened_by_default --pyargs cvxpy.tests``. Nothing is
-too small to be screened there, and no warning says what is not recognised.
+too small to be screened there, and no warning says what is not recognised. What a first screened
+solve imports is imported beforehand: one of these tests gives each of its examples 200 ms.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import Any
 import cvxpy as cp
 
 import cvxscreen
+import cvxscreen.cvxpy_plugin.composite
+import cvxscreen.cvxpy_plugin.plugin
 from cvxscreen.cvxpy_plugin import request
 
 cvxscreen.registration.register()
