@@ -115,7 +115,9 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
                 return replace(found, beside=norm.descriptions)
         return Explanation(False, (str(refusal),), seconds=process_time() - began)
     if isinstance(made, Recognition):
-        return Explanation.of(made.problem, process_time() - began)
+        found = Explanation.of(made.problem, process_time() - began)
+        shortened = made.standard.canonical.shortened
+        return replace(found, beside=tuple(one.text for one in shortened))
     found_in = made.lagrangian if isinstance(made, BudgetedProblem) else made.recognition
     found = Explanation.of(found_in.problem, process_time() - began)
     return replace(found, beside=made.descriptions)

@@ -347,7 +347,7 @@ class CompiledProblem(Immutable):
     original: Any = None
     sign: float = field(default=1.0, init=False)
     groups: tuple[Any, ...] = field(default=(), init=False)
-    shortened: tuple[str, ...] = field(default=(), init=False)
+    shortened: tuple[Any, ...] = field(default=(), init=False)
 
     def current(self) -> None:
         """No values are known."""

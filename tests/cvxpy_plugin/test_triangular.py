@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import cvxpy as cp
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise import triangular
 from cvxscreen.cvxpy_plugin.recognise.matrices import Scaled
 from cvxscreen.cvxpy_plugin.recognise.triangular import BLOCK, TALL, triangle_of, with_triangles
 from cvxscreen.cvxpy_plugin.size import measured
@@ -109,7 +111,37 @@ def test_the_answer_and_every_dual_value(form: str) -> None:
 def test_the_report_says_what_is_shorter() -> None:
     problem = FORMS["a norm"]()
     problem.solve(method="screen", always=True)
+    assert cvxscreen.explain(error_of_tracking(lambda r: cp.norm(r) <= 1.0)).beside == (
+        f"the norm of {N} residuals as of {D + 1}",
+    )
     assert cvxscreen.Report.of(problem).beside == (f"the norm of {N} residuals as of {D + 1}",)
+
+
+ALONE = ("a norm", "a norm alone", "beside losses")
+
+
+@pytest.mark.parametrize(
+    ("form", "late"), [*product(ALONE, (False, True)), ("beside a budget", False)]
+)
+def test_another_length_is_refused(
+    form: str, late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A triangle of other data is found out when it is read, or at the answer."""
+    def wrong(*args: Any) -> Any:
+        return (1.0 + 1e-6) * triangle_of(*args)
+
+    monkeypatch.setattr(triangular, "triangle_of", wrong)
+    if late:
+        monkeypatch.setattr("cvxscreen.cvxpy_plugin.recognise.check.check", lambda *a, **k: None)
+        for module in ("recognise.recognise", "composite", "budgets"):
+            monkeypatch.setattr(f"cvxscreen.cvxpy_plugin.{module}.check", lambda *a, **k: None)
+    problem, plain = FORMS[form](), FORMS[form]()
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert not report.recognised
+    if late or form == "beside losses":  # else an earlier refusal is the one that is told
+        assert "norm of residuals" in report.reason
+    assert problem.value == pytest.approx(plain.solve(), rel=1e-6)
 
 
 def test_another_bound_is_another_problem() -> None:

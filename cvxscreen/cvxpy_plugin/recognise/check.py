@@ -153,6 +153,8 @@ def check(
                 else:
                     said = objective_at(recognition, sample, slacks)
                 truth = float("nan") if said is None else float(np.asarray(np.real(said)).item())
+                if not all(one.agrees() for one in canonical.shortened):
+                    raise NotScreenable("a norm of residuals was not read as it is written")
                 if budgets is not None:
                     truth -= canonical.sign * float(budgets.values(z).sum())
             if sample is not None and at is None and not _finite(recognition.problem.design, x):

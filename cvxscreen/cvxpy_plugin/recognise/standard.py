@@ -58,7 +58,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 from cvxscreen.cvxpy_plugin.recognise.matrices import Diagonal, Stack, assemble, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
-from cvxscreen.cvxpy_plugin.recognise.triangular import with_triangles
+from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, with_triangles
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
@@ -93,7 +93,7 @@ class Canonical(NamedTuple):
         Variables of the user's that are in arguments of `groups` alone, hence not in `problem`.
     levels : tuple of Level
         All that `whole` has beyond the user's problem; empty where it differs in other ways, too.
-    shortened : tuple of str
+    shortened : tuple of Shortened
         Which long residuals `whole` has triangles in place of.
     """
 
@@ -108,7 +108,7 @@ class Canonical(NamedTuple):
     shifted: Shifted | None = None
     free: tuple[Any, ...] = ()
     levels: tuple[Level, ...] = ()
-    shortened: tuple[str, ...] = ()
+    shortened: tuple[Shortened, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:

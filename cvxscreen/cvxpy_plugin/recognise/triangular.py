@@ -8,7 +8,7 @@ so a bound of a tracking error, a residual's norm beside penalties, or an ellips
 of its data is a cone of as many rows as there are coordinates, however many rows the data have.
 Householder's reflections leave an error of a few units of rounding of each column's length (Higham,
 "Accuracy and stability of numerical algorithms", 2002, theorem 19.4), which is what evaluating
-``A x + b`` costs as well. The recogniser compares both at points (`check`).
+``A x + b`` costs as well. Both lengths are compared at the points of `check`, and at the answer.
 
 Squares in the objective are left: they are a quadratic term there, or losses.
 """
@@ -16,7 +16,7 @@ Squares in the objective are left: they are a quadratic term there, or losses.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -36,7 +36,45 @@ BLOCK = 4096
 """Rows that are reduced at a time, with the triangle of those before; so many stay in the cache."""
 
 
-def with_triangles(problem: Any) -> tuple[Any, tuple[str, ...]]:
+AGREEMENT = 1e-9
+"""Largest difference of the two lengths, relative to them and the length of b."""
+
+
+class Shortened(NamedTuple):
+    """Residuals, and the triangle's rows in their place.
+
+    Attributes
+    ----------
+    kind : str
+        What is taken of them, for records.
+    residuals, shorter : cvxpy.Expression
+    fixed : float
+        Length of the residuals where all variables are 0.
+    """
+
+    kind: str
+    residuals: Any
+    shorter: Any
+    fixed: float
+
+    @property
+    def text(self) -> str:
+        """What has been replaced by what."""
+        return f"the {self.kind} of {self.residuals.size:,} residuals as of {self.shorter.size}"
+
+    def agrees(self) -> bool:
+        """Whether both are as long at the values that the variables have now.
+
+        Where a variable has none (one of the recogniser's own) only its check can tell.
+        """
+        long, short = self.residuals.value, self.shorter.value
+        if long is None or short is None:
+            return True
+        first, second = (float(np.linalg.norm(np.ravel(part))) for part in (long, short))
+        return abs(first - second) <= AGREEMENT * (max(first, second) + self.fixed)
+
+
+def with_triangles(problem: Any) -> tuple[Any, tuple[Shortened, ...]]:
     """`problem` with triangles in place of long residuals under norms, and in bounded squares.
 
     Parameters
@@ -48,21 +86,21 @@ def with_triangles(problem: Any) -> tuple[Any, tuple[str, ...]]:
     cvxpy.Problem
         `problem` itself where it has none. Constraints that are written anew keep their
         identifiers.
-    tuple of str
-        What has been replaced by what.
+    tuple of Shortened
     """
     if not (NORMS | SQUARES) & {atom.__name__ for atom in problem.atoms()}:
         return problem, ()
     anew: dict[int, Any] = {}
-    texts: list[str] = []
+    made: list[Shortened] = []
     roots = [(problem.objective.expr, False)]
     roots += [(arg, True) for constraint in problem.constraints for arg in constraint.args]
     for root, bounded in roots:
         for node, residuals in _long(root, bounded):
-            shorter = _shorter(residuals)
-            if shorter is not None:
+            found = _shorter(residuals)
+            if found is not None:
+                shorter, fixed = found
                 kind = "norm" if type(node).__name__ in NORMS else "squares"
-                texts.append(f"the {kind} of {residuals.size:,} residuals as of {shorter.size}")
+                made.append(Shortened(kind, residuals, shorter, fixed))
                 summed = type(node).__name__ == "Sum"
                 anew[id(node)] = (
                     cp.sum_squares(shorter) if summed else node.copy([shorter, *node.args[1:]])
@@ -72,7 +110,7 @@ def with_triangles(problem: Any) -> tuple[Any, tuple[str, ...]]:
     objective, *constraints = (
         exchanged(part, anew) for part in (problem.objective, *problem.constraints)
     )
-    return cp.Problem(objective, constraints), tuple(texts)
+    return cp.Problem(objective, constraints), tuple(made)
 
 
 def _long(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
@@ -104,8 +142,11 @@ def _is_squared_norm(expr: Any) -> bool:
     return type(expr).__name__ in POWERS and type(expr.args[0]).__name__ in NORMS
 
 
-def _shorter(residuals: Any) -> Any:
-    """An affine expression as long as `residuals` everywhere, with fewer rows; None without one."""
+def _shorter(residuals: Any) -> tuple[Any, float] | None:
+    """An affine expression as long as `residuals` everywhere, with fewer rows; None without one.
+
+    And its length where all variables are 0.
+    """
     variables = residuals.variables()
     count = sum(variable.size for variable in variables)
     if residuals.size <= TALL * (count + 1) or residuals.parameters() or not residuals.is_real():
@@ -120,7 +161,8 @@ def _shorter(residuals: Any) -> Any:
         part[:, 0] * variable if variable.ndim == 0 else part @ as_vector(variable)
         for part, variable in zip(parts, variables, strict=False)
     ]
-    return sum(linear, parts[-1][:, 0])
+    constant = parts[-1][:, 0]
+    return sum(linear, constant), float(np.linalg.norm(constant))
 
 
 def triangle_of(blocks: list[Matrix], constant: Array) -> Array:
