@@ -35,7 +35,6 @@ TALL = 4
 BLOCK = 4096
 """Rows that are reduced at a time, with the triangle of those before; so many stay in the cache."""
 
-
 AGREEMENT = 1e-9
 """Largest difference of the two lengths, relative to them and the length of b."""
 
