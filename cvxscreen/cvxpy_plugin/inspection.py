@@ -99,7 +99,7 @@ def explain(problem: Any) -> Explanation:
         recognition = recognise(problem)
     except NotScreenable as refusal:
         return _explain_composite(problem, refusal, began)
-    return Explanation.of(recognition.problem, process_time() - began)
+    return Explanation.of(recognition.problem, recognition.descriptions, process_time() - began)
 
 
 def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Explanation:
@@ -115,12 +115,10 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
                 return replace(found, beside=norm.descriptions)
         return Explanation(False, (str(refusal),), seconds=process_time() - began)
     if isinstance(made, Recognition):
-        found = Explanation.of(made.problem, process_time() - began)
-        shortened = made.standard.canonical.shortened
-        return replace(found, beside=tuple(one.text for one in shortened))
-    found_in = made.lagrangian if isinstance(made, BudgetedProblem) else made.recognition
-    found = Explanation.of(found_in.problem, process_time() - began)
-    return replace(found, beside=made.descriptions)
+        found_in = made
+    else:
+        found_in = made.lagrangian if isinstance(made, BudgetedProblem) else made.recognition
+    return Explanation.of(found_in.problem, made.descriptions, process_time() - began)
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,7 +141,7 @@ class Explanation(Record):
     side : tuple of (str, int)
         Side constraints: cone and size.
     beside : tuple of str
-        Convex parts of the objective that are no sum of losses.
+        Convex parts of the objective that are no sum of losses, and residuals as of fewer rows.
     seconds : float
         CPU time of the recognition.
     """
@@ -159,7 +157,7 @@ class Explanation(Record):
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, problem: Problem, seconds: float) -> Explanation:
+    def of(cls, problem: Problem, beside: tuple[str, ...], seconds: float) -> Explanation:
         """Describe a recognised problem."""
         names, counts = np.unique(loss_names(problem.losses), return_counts=True)
         return cls(
@@ -170,7 +168,8 @@ class Explanation(Record):
             int(problem.quadratic.free.sum()),
             int((problem.penalty.kappa > 0).sum()) if isinstance(problem.penalty, L1) else 0,
             () if problem.side is None else problem.side.dims,
-            seconds=seconds,
+            beside,
+            seconds,
         )
 
     def __str__(self) -> str:

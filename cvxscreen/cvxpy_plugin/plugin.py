@@ -519,8 +519,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     stats = None if last is None else last.solver_stats
     name = BUILTIN.lower() if stats is None else stats.solver_name
     report = make_report(solution, request, name, recognised, perf_counter() - began)
-    shortened = recognition.standard.canonical.shortened
-    report = replace(report, beside=tuple(one.text for one in shortened))
+    report = replace(report, beside=recognition.descriptions)
     if cvxpy_solver is not None:
         # Its rounds start from a first point's, which is no reference of an earlier solve.
         report = replace(report, before={}, named=cvxpy_solver.account())
@@ -539,7 +538,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
             compilation_time=0.0 if cvxpy_solver is None else cvxpy_solver.compilation_time,
         ),
     )
-    if not all(one.agrees() for one in shortened):
+    if not all(one.agrees() for one in recognition.standard.canonical.shortened):
         return "a norm of residuals is another one at the answer than what was solved for"
     request.say(report)
     return report

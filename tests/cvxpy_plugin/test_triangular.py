@@ -111,10 +111,10 @@ def test_the_answer_and_every_dual_value(form: str) -> None:
 def test_the_report_says_what_is_shorter() -> None:
     problem = FORMS["a norm"]()
     problem.solve(method="screen", always=True)
-    assert cvxscreen.explain(error_of_tracking(lambda r: cp.norm(r) <= 1.0)).beside == (
-        f"the norm of {N} residuals as of {D + 1}",
-    )
-    assert cvxscreen.Report.of(problem).beside == (f"the norm of {N} residuals as of {D + 1}",)
+    words = (f"the norm of {N} residuals as of {D + 1}",)
+    assert cvxscreen.Report.of(problem).beside == words
+    for form in ("a norm", "beside losses"):
+        assert cvxscreen.explain(FORMS[form]()).beside == words
 
 
 ALONE = ("a norm", "a norm alone", "beside losses")

@@ -59,6 +59,11 @@ class Recognition(NamedTuple):
     l1_terms: L1Terms | None = None
     maxima: Maxima | None = None
 
+    @property
+    def descriptions(self) -> tuple[str, ...]:
+        """What stands in place of longer residuals, for records."""
+        return tuple(one.text for one in self.standard.canonical.shortened)
+
     def columns(self, x: Array) -> Array:
         """All columns at their best values for the core coordinates `x`.
 
