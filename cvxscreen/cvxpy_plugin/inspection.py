@@ -60,6 +60,8 @@ from cvxscreen.cvxpy_plugin.request import (
     solve,
     solver_name,
 )
+from cvxscreen.cvxpy_plugin.short_squares import with_short_squares
+from cvxscreen.cvxpy_plugin.size import measured
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
 from cvxscreen.solvers.loop import run as run_rounds
@@ -113,7 +115,11 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
             found = explain(norm.inner)
             if found.recognised:
                 return replace(found, beside=norm.descriptions)
-        return Explanation(False, (str(refusal),), seconds=process_time() - began)
+        short = with_short_squares(problem) if measured(problem).short_squares_pay() else None
+        beside = () if short is None else tuple(one.text for one in short[1])
+        return Explanation(
+            False, (str(refusal),), beside=beside, seconds=process_time() - began
+        )
     if isinstance(made, Recognition):
         found_in = made
     else:
@@ -175,6 +181,7 @@ class Explanation(Record):
     def __str__(self) -> str:
         if not self.recognised:
             listed = [("reason", reason) for reason in self.reasons]
+            listed += [("shorter", words) for words in self.beside]
             return fields([("recognised", False), *listed], title="Explanation")
         return fields(
             [

@@ -239,7 +239,7 @@ def solve(
     try:
         value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
-        if not request.leaves_choice:
+        if not request.leaves_choice or problem.is_mixed_integer():
             raise
         return supplied("cvxpy.another_solver")(problem, request, useless, failure)
     if request.leaves_choice and problem.status == cp.USER_LIMIT:
@@ -467,23 +467,37 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
     if not (request.builtin or request.solver is None):
         solver = request.solver
-    talk = {"verbose": True} if request.verbose else {}
+    beside: tuple[str, ...] = ()
     began = thread_time()
     try:
-        try:
-            value = problem.solve(solver=solver, **talk, **request.options)
-        except TypeError as error:
-            if not _compiling_by_values(error):
-                raise
-            with _without_values(problem):
-                value = problem.solve(solver=solver, **talk, **request.options)
+        short = None
+        if measured(problem).short_squares_pay() and not any(map(request.options.get, ELSEWHERE)):
+            short = supplied("cvxpy.short_squares")(problem)
+        if short is not None:
+            _solve_as_asked(short[0], request, solver)
+            if supplied("cvxpy.short_answer")(problem, short):
+                beside = tuple(one.text for one in short[1])
+        if not beside:
+            _solve_as_asked(problem, request, solver)
     finally:
         TRIALS.count(problem, plain=thread_time() - began)
     stats = problem.solver_stats
     if stats is not None:
-        report = Report(False, reason, request.mode, stats.solver_name)
+        report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
-    return value
+    return problem.value
+
+
+def _solve_as_asked(problem: Any, request: Request, solver: Any) -> None:
+    """CVXPY's own solve, with the options of `request`."""
+    talk = {"verbose": True} if request.verbose else {}
+    try:
+        problem.solve(solver=solver, **talk, **request.options)
+    except TypeError as error:
+        if not _compiling_by_values(error):
+            raise
+        with _without_values(problem):
+            problem.solve(solver=solver, **talk, **request.options)
 
 
 def _compiling_by_values(error: TypeError) -> bool:
@@ -543,7 +557,8 @@ class Report(Record, Immutable):
     dropped : int
         Features fixed at zero.
     beside : tuple of str
-        Convex parts of the objective that are no sum of losses, and budgets of losses.
+        Convex parts of the objective that are no sum of losses, budgets of losses, and long
+        residuals that were written as short ones (after a plain solve as well).
     gap, relative_gap : float
         Of the certificate on the full problem.
     rounds : int
@@ -633,6 +648,7 @@ class Report(Record, Immutable):
     def __str__(self) -> str:
         if not self.recognised:
             lines = [("screened", False), ("reason", self.reason), ("solver", self.solver)]
+            lines += [("shorter", words) for words in self.beside]
             return fields(lines, title="cvxscreen: solved plainly by CVXPY")
         proven = dict(self.fixed)
         guessed = proven.pop("predicted", 0)

@@ -288,6 +288,10 @@ class Size(NamedTuple):
         entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
         return self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
 
+    def short_squares_pay(self) -> bool:
+        """Whether a plain solve is worth writing long residuals as a triangle's."""
+        return self._seconds_of_squares() >= SQUARES_BESIDE
+
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds` of the whole problem, rather too little."""
         fewer = min(self.height, float(self.coordinates))
@@ -545,10 +549,7 @@ def measure(problem: Any) -> Size:
     ----------
     problem : cvxpy.Problem
     """
-    variables = problem.variables()
-    if any(v.attributes["integer"] or v.attributes["boolean"] for v in variables):
-        return Size(reason="the problem has integer or boolean variables")
-    walk = _Walk(variables)
+    walk = _Walk(problem.variables())
     walk.follow(problem.objective.expr, 0.0, 1.0, objective=True)
     constraints = problem.constraints
     chosen, weight = _some(constraints)
@@ -599,6 +600,7 @@ class _Walk:
         self.spectral: set[str] = set()
         self.shared: set[str] = set()
         self.foreign_rows = 0.0
+        self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.left = VISITS
 
     def constrain(self, constraint: Any, weight: float) -> None:
@@ -734,20 +736,15 @@ class _Walk:
         normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         terms = max((self.rows[key] for key in tall), default=0.0)
-        if self.foreign and self.foreign_rows >= 0.5 * terms:
-            named = ", ".join(sorted(self.foreign))
-            return Size(reason=f"its loss ({named}) {OF_A_KIND}")
-        if self.shared:
-            named = ", ".join(sorted(self.shared))
-            return Size(reason=f"its losses hold convex terms ({named}): {CANNOT_PAY}")
-        if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
-            return Size(reason=f"its loss (norms of many rows) {OF_A_KIND}")
         held = self._held(tall)
+        reason = self._refusal(tall, terms, held)
+        if reason:
+            return Size(
+                coordinates=int(_total(self.sizes, self.residuals)), squares=self._folded(),
+                quadratic=not self.conic, reason=reason,
+            )
         shrunk = _total(self.smooth, (tall & self.shrunk) | normed)
         folded = 0.0 if self._lasso else self._folded()
-        if self.spectral and not held:
-            named = ", ".join(sorted(self.spectral))
-            return Size(reason=f"without squares of the coordinates its term ({named}) {OF_A_KIND}")
         smooth = "huber" in self.kinds or self.rounded >= 0.5 * terms > 0.0
         coordinates = tall | normed | broad | (self.residuals.keys() if folded else set())
         found = Size(
@@ -766,6 +763,21 @@ class _Walk:
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
+
+    def _refusal(self, tall: set[int], terms: float, held: bool) -> str:
+        """Why the problem cannot be screened whatever its size, or an empty text."""
+        if self.discrete:
+            return "the problem has integer or boolean variables"
+        if self.foreign and self.foreign_rows >= 0.5 * terms:
+            return f"its loss ({', '.join(sorted(self.foreign))}) {OF_A_KIND}"
+        if self.shared:
+            return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
+        if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
+            return f"its loss (norms of many rows) {OF_A_KIND}"
+        if self.spectral and not held:
+            named = ", ".join(sorted(self.spectral))
+            return f"without squares of the coordinates its term ({named}) {OF_A_KIND}"
+        return ""
 
     def _compiled(self, found: Size, coordinates: set[int], held: bool) -> bool:
         """Whether numpy's own solvers are not for a problem of this kind."""

@@ -37,12 +37,23 @@ FORMS: dict[str, Callable[[Any, Any, Any], Written]] = {
     "squares <= t": lambda X, y, w: (cp.norm_inf(w), [cp.sum_squares(X @ w - y) <= 2 * len(y)]),
     "cvar, norm <= t": lambda X, y, w: (
         cp.cvar(X @ w - y, 0.9), [cp.norm(X @ w - y) <= 1.5 * len(y) ** 0.5]),
+    "entropy": lambda X, y, w: (cp.sum_squares(X @ w - y) - 30 * cp.sum(cp.entr(w)), []),
+    "barrier": lambda X, y, w: (cp.sum_squares(X @ w - y) - 30 * cp.sum(cp.log(w)), []),
+    "logistic of few": lambda X, y, w: (
+        cp.sum_squares(X @ w - y) + cp.sum(cp.logistic(X[:50] @ w)), []),
+    "normNuc, 3 outputs": lambda X, y, w: _outputs(X, y, cp.Variable((len(X[0]), 3))),
 }
+
+
+def _outputs(X: Any, y: Any, W: Any) -> Written:
+    return cp.sum_squares(X @ W - np.column_stack([y, -y, y[::-1]])) + 30 * cp.normNuc(W), []
+
+
 CONIC = frozenset(
     ("norm(w) <= 1/2", "norm, norm1(w)", "norm, bounds", "norm <= t", "squares <= t",
-     "cvar, norm <= t")
+     "cvar, norm <= t", "entropy", "barrier", "logistic of few")
 )
-"""Those for which CVXPY takes Clarabel; for the others OSQP."""
+"""Those for which CVXPY takes Clarabel; SCS for a nuclear norm, for the others OSQP."""
 
 
 def problem(name: str, n: int, d: int, seed: int = 0) -> cp.Problem:
@@ -52,6 +63,10 @@ def problem(name: str, n: int, d: int, seed: int = 0) -> cp.Problem:
     y = X @ (rng.standard_normal(d) * (rng.random(d) < 0.5) / np.sqrt(d)) + rng.standard_normal(n)
     cost, constraints = FORMS[name](X, y, cp.Variable(d))
     return cp.Problem(cp.Minimize(cost), constraints)
+
+
+def _limit(solver: str, cap: float) -> dict[str, float]:
+    return {"time_limit_secs" if solver == "SCS" else "time_limit": cap}
 
 
 def record(name: str, n: int, d: int, cap: float) -> dict[str, Any]:
@@ -64,10 +79,10 @@ def record(name: str, n: int, d: int, cap: float) -> dict[str, Any]:
         "form": name, "rows": n, "columns": d, "recognised": report.recognised, "first": first,
         "second": timed(again, method="screen"), "relative_gap": report.relative_gap,
     }
-    choice = "CLARABEL" if name in CONIC else "OSQP"
+    choice = "CLARABEL" if name in CONIC else "SCS" if "normNuc" in name else "OSQP"
     for label, solver in (("choice", choice), ("clarabel", "CLARABEL")):
         plain = problem(name, n, d)
-        entry[label] = timed(plain, solver=solver, time_limit=cap)
+        entry[label] = timed(plain, solver=solver, **_limit(solver, cap))
         entry[f"{label}_status"] = plain.status
         known = plain.value is not None and np.isfinite(plain.value)
         entry[f"{label}_off"] = abs(plain.value / found.value - 1.0) if known else None

@@ -10,7 +10,13 @@ Householder's reflections leave an error of a few units of rounding of each colu
 "Accuracy and stability of numerical algorithms", 2002, theorem 19.4), which is what evaluating
 ``A x + b`` costs as well. Both lengths are compared at the points of `check`, and at the answer.
 
-Squares in the objective are left: they are a quadratic term there, or losses.
+A matrix of residuals with factors on one side, as of several outputs, needs no more than their own
+triangle, however many outputs there are::
+
+    |A W + B|_F = |R_1 W + R_2|_F,      [A, B] = Q [R_1, R_2]
+
+Squares in the objective are left where the problem is recognised: they are a quadratic term there,
+or losses. `cvxscreen.cvxpy_plugin.short_squares` has them in what is solved plainly.
 """
 
 from __future__ import annotations
@@ -73,12 +79,16 @@ class Shortened(NamedTuple):
         return abs(first - second) <= AGREEMENT * (max(first, second) + self.fixed)
 
 
-def with_triangles(problem: Any) -> tuple[Any, tuple[Shortened, ...]]:
+def with_triangles(
+    problem: Any, *, objective: bool = False
+) -> tuple[Any, tuple[Shortened, ...]]:
     """`problem` with triangles in place of long residuals under norms, and in bounded squares.
 
     Parameters
     ----------
     problem : cvxpy.Problem
+    objective : bool
+        Whether squares of the objective are meant, too.
 
     Returns
     -------
@@ -91,7 +101,7 @@ def with_triangles(problem: Any) -> tuple[Any, tuple[Shortened, ...]]:
         return problem, ()
     anew: dict[int, Any] = {}
     made: list[Shortened] = []
-    roots = [(problem.objective.expr, False)]
+    roots = [(problem.objective.expr, objective)]
     roots += [(arg, True) for constraint in problem.constraints for arg in constraint.args]
     for root, bounded in roots:
         for node, residuals in _long(root, bounded):
@@ -106,10 +116,10 @@ def with_triangles(problem: Any) -> tuple[Any, tuple[Shortened, ...]]:
                 )
     if not anew:
         return problem, ()
-    objective, *constraints = (
+    least, *constraints = (
         exchanged(part, anew) for part in (problem.objective, *problem.constraints)
     )
-    return cp.Problem(objective, constraints), tuple(made)
+    return cp.Problem(least, constraints), tuple(made)
 
 
 def _long(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
@@ -129,11 +139,25 @@ def _residuals(expr: Any, bounded: bool) -> Any:
     name, inner = type(expr).__name__, expr.args[0]
     if name in NORMS:
         taken = is_two(expr.p)
-    elif bounded and name == "Sum" and type(inner).__name__ in POWERS:
-        taken, inner = is_two(inner.p), inner.args[0]
+    elif bounded and name == "Sum" and inner.args:
+        weight, inner = _weighed(inner)
+        taken = type(inner).__name__ in POWERS and is_two(inner.p)
+        if taken:
+            inner = inner.args[0] if weight is None else cp.multiply(weight, inner.args[0])
     else:
         taken = bounded and name == "quad_over_lin" and expr.args[1].is_constant()
     return inner if taken and inner.is_affine() else None
+
+
+def _weighed(expr: Any) -> tuple[Any, Any]:
+    """The roots of constant weights, and what they multiply entry by entry; None without any."""
+    if type(expr).__name__ != "multiply" or expr.parameters():
+        return None, expr
+    weight, inner = expr.args if expr.args[0].is_constant() else expr.args[::-1]
+    if not (weight.is_constant() and weight.is_nonneg()) or weight.shape != inner.shape:
+        return None, expr
+    value = weight.value
+    return np.sqrt(value.toarray() if sp.issparse(value) else np.asarray(value)), inner
 
 
 def _is_squared_norm(expr: Any) -> bool:
@@ -146,9 +170,17 @@ def _shorter(residuals: Any) -> tuple[Any, float] | None:
 
     And its length where all variables are 0.
     """
+    if residuals.parameters() or not residuals.is_real():
+        return None
+    while type(residuals).__name__ == "reshape":
+        residuals = residuals.args[0]
+    if residuals.ndim == 2 and min(residuals.shape) > 1:
+        found = _of_factors(residuals)
+        if found is not None:
+            return found
     variables = residuals.variables()
     count = sum(variable.size for variable in variables)
-    if residuals.size <= TALL * (count + 1) or residuals.parameters() or not residuals.is_real():
+    if residuals.size <= TALL * (count + 1):
         return None
     read = read_affine(residuals)
     triangle = triangle_of([read.blocks[variable.id] for variable in variables], read.constant)
@@ -164,16 +196,61 @@ def _shorter(residuals: Any) -> tuple[Any, float] | None:
     return sum(linear, constant), float(np.linalg.norm(constant))
 
 
+def _of_factors(residuals: Any) -> tuple[Any, float] | None:
+    """The same of a matrix ``sum_i A_i E_i + B``, by the triangle of ``[A_1, ..., B]``."""
+    found = list(_products(residuals, 1.0))
+    terms = [term for term in found if term is not None]
+    if len(terms) < len(found):
+        return None
+    n, k = residuals.shape
+    moving = [(factor, expr) for factor, expr in terms if expr is not None]
+    fixed = sum((factor for factor, expr in terms if expr is None), np.zeros((n, k)))
+    factors = [factor for factor, _ in moving]
+    count = sum(factor.shape[1] for factor in factors)
+    if n <= TALL * (count + k) or not moving:
+        return None
+    triangle = triangle_of(factors, fixed)
+    if not np.isfinite(triangle).all():
+        return None
+    ends = np.cumsum([factor.shape[1] for factor in factors])
+    *parts, constant = np.split(triangle, ends, axis=1)
+    linear = [part @ expr for part, (_, expr) in zip(parts, moving, strict=True)]
+    return sum(linear, constant), float(np.linalg.norm(constant))
+
+
+def _products(expr: Any, sign: float) -> Iterator[tuple[Matrix, Any] | None]:
+    """The terms of a sum as a constant matrix and what it multiplies; None for any other term.
+
+    Of a constant term there is nothing that it multiplies.
+    """
+    kind = type(expr).__name__
+    if expr.is_constant():
+        value = expr.value
+        yield sign * (value.toarray() if sp.issparse(value) else np.asarray(value)), None
+    elif kind in ("AddExpression", "NegExpression"):
+        for arg in expr.args:
+            yield from _products(arg, -sign if kind == "NegExpression" else sign)
+    elif kind == "MulExpression" and expr.args[0].is_constant() and expr.args[0].ndim == 2:
+        factor = expr.args[0].value
+        yield sign * (sp.csr_array(factor) if sp.issparse(factor) else factor), expr.args[1]
+    elif kind == "broadcast_to" and expr.args[0].size == expr.shape[1]:
+        row = cp.reshape(expr.args[0], (1, expr.shape[1]), order="C")
+        yield np.full((expr.shape[0], 1), sign), row
+    else:
+        yield None
+
+
 def triangle_of(blocks: list[Matrix], constant: Array) -> Array:
-    """R of ``[blocks, constant] = Q R``, some rows after the others, shape (k + 1, k + 1).
+    """R of ``[blocks, constant] = Q R``, some rows after the others, shape (k, k) with k columns.
 
     Parameters
     ----------
     blocks : list of matrix, shape (n, k_i)
-    constant : array, shape (n,)
+    constant : array, shape (n,) or (n, m)
     """
-    n, k = len(constant), sum(block.shape[1] for block in blocks)
-    triangle = np.zeros((0, k + 1))
+    constant = constant.reshape(len(constant), -1)
+    n, k = len(constant), sum(block.shape[1] for block in blocks) + constant.shape[1]
+    triangle = np.zeros((0, k))
     for first in range(0, n, BLOCK):
         index = np.arange(first, min(first + BLOCK, n))
         some = [expanded(take_rows(block, index)) for block in blocks]

@@ -45,20 +45,34 @@ TRIANGLE = "cvxpy_plugin/test_triangular.py"
 triangle = of("cvxpy_plugin/recognise/triangular.py",
               f"{TRIANGLE}::test_the_length_is_that_of_the_residuals")
 
+SHORT = "cvxpy_plugin/test_short_squares.py"
+
 FAULTS = (
+    of("cvxpy_plugin/short_squares.py", f"{SHORT}::test_another_length_is_refused")(
+        "lengths that are never compared at the answer of a plain solve", DROPPED,
+        "all(one.agrees() for one in shortened)", "True",
+        "the answer of another problem is written back"),
+    triangle("a matrix's triangle without its constant", DROPPED,
+             "triangle_of(factors, fixed)", "triangle_of(factors, 0.0 * fixed)",
+             "another problem is solved where a check is passed by",
+             f"{SHORT}::test_the_answer_and_every_dual_value"),
+    triangle("rows of equal weight in place of weights", DROPPED,
+             "cp.multiply(weight, inner.args[0])", "inner.args[0]",
+             "another problem is solved where a check is passed by",
+             f"{SHORT}::test_the_answer_and_every_dual_value"),
     triangle("rows before the last ones forgotten", DROPPED,
              "np.vstack([triangle, np.column_stack([*rows, constant[index]])])",
              "np.column_stack([*rows, constant[index]])",
              "another problem is solved where a check is passed by"),
     triangle("the constant of residuals at half its size", SHRUNK,
-             "return sum(linear, constant),", "return sum(linear, 0.5 * constant),",
+             "constant = parts[-1][:, 0]", "constant = 0.5 * parts[-1][:, 0]",
              "another problem is solved where a check is passed by",
              f"{TRIANGLE}::test_the_answer_and_every_dual_value"),
     triangle("lengths that are never compared", DROPPED,
              "if long is None or short is None:", "if True:",
              "another problem is solved", f"{TRIANGLE}::test_another_length_is_refused"),
     triangle("residuals with data in a parameter", STALE,
-             "or residuals.parameters()", "or False", "a changed parameter goes unnoticed",
+             "if residuals.parameters() or not", "if not", "a changed parameter goes unnoticed",
              f"{TRIANGLE}::test_what_is_left_alone"),
     shared("a square that is not about its centre", DROPPED,
            "away + 2.0 * square.centre[:, None])", "away)", "another problem is solved"),

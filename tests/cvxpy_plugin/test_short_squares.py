@@ -1,0 +1,170 @@
+"""Tall least squares beside what no rule takes: solved plainly by CVXPY, with short squares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import short_squares, size
+from cvxscreen.cvxpy_plugin.recognise import triangular
+from cvxscreen.cvxpy_plugin.recognise.triangular import triangle_of, with_triangles
+
+cvxpy_plugin.register()
+
+N, D, K = 300, 4, 3
+RNG = np.random.default_rng(20261127)
+X = RNG.standard_normal((N, D))
+Y = X @ [0.6, 0.3, 0.1, 0.4] + 0.3 * RNG.standard_normal(N)
+OUTPUTS = X @ RNG.standard_normal((D, K)) + RNG.standard_normal((N, K))
+FEW = 0.25 * RNG.standard_normal((6, D))
+
+
+@pytest.fixture(autouse=True)
+def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(size, "SQUARES_BESIDE", 0.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
+
+
+def shares(part: Callable[[Any, Any], Any]) -> cp.Problem:
+    w = cp.Variable(D)
+    return cp.Problem(cp.Minimize(part(w, X @ w - Y)), [cp.sum(w) == 1, w[0] >= 0.3])
+
+
+def outputs(residuals: Callable[[Any, Any], Any]) -> cp.Problem:
+    W, b = cp.Variable((D, K)), cp.Variable((1, K))
+    fit = cp.sum_squares(residuals(W, b) - OUTPUTS) / N
+    return cp.Problem(cp.Minimize(fit + 0.3 * cp.normNuc(W)), [cp.sum(W[0]) == 0.2])
+
+
+def barrier() -> cp.Problem:
+    w = cp.Variable(D, nonneg=True)
+    gain = 0.1 * cp.sum(cp.log(w)) - cp.sum_squares(X @ w - Y) / N
+    return cp.Problem(cp.Maximize(gain), [cp.sum(w) <= 1.5])
+
+
+FORMS: dict[str, Callable[[], cp.Problem]] = {
+    "entropy": lambda: shares(lambda w, r: cp.sum_squares(r) / N - cp.sum(cp.entr(w))),
+    "mean of squares": lambda: shares(lambda w, r: cp.mean(r**2) + cp.sum(cp.exp(w))),
+    "weights": lambda: shares(
+        lambda w, r: cp.sum(cp.multiply(np.linspace(0.0, 1.0, N), cp.square(r))) / N
+        + cp.sum(cp.kl_div(w, np.full(D, 1.0 / D)))
+    ),
+    "a norm": lambda: shares(lambda w, r: cp.norm(r) - cp.sum(cp.entr(w))),
+    "two": lambda: shares(
+        lambda w, r: cp.sum_squares(r[:200]) / N + cp.sum_squares(r[200:]) + cp.sum(cp.exp(-w))
+    ),
+    "logistic": lambda: shares(
+        lambda w, r: cp.sum_squares(r) / N + cp.sum(cp.logistic(FEW @ w))
+    ),
+    "a barrier, maximised": barrier,
+    "a matrix": lambda: outputs(lambda W, b: X @ W),
+    "a matrix of sparse data": lambda: outputs(lambda W, b: sp.csr_array(X * (X > 0.3)) @ W),
+    "a matrix and a row": lambda: outputs(lambda W, b: X @ W + b),
+    "a matrix and ones": lambda: outputs(lambda W, b: np.ones((N, 1)) @ b - X @ W),
+    "a matrix, by columns": lambda: outputs(lambda W, b: cp.hstack([X @ W[:, :1], X @ W[:, 1:]])),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_answer_and_every_dual_value(form: str) -> None:
+    short, plain = FORMS[form](), FORMS[form]()
+    short.solve(method="screen", solver="CLARABEL")
+    plain.solve(solver="CLARABEL")
+    report = cvxscreen.Report.of(short)
+    assert not report.recognised
+    assert report.beside, report.reason
+    explanation = cvxscreen.explain(short)
+    assert explanation.recognised or explanation.beside == report.beside
+    assert "shorter" in str(report)
+    assert short.status == plain.status == cp.OPTIMAL
+    assert short.value == pytest.approx(plain.value, rel=1e-6)
+    assert short.objective.value == short.value
+    for mine, other in zip(short.variables(), plain.variables(), strict=True):
+        assert np.allclose(mine.value, other.value, atol=1e-3)
+    for mine, other in zip(short.constraints, plain.constraints, strict=True):
+        assert np.allclose(mine.dual_value, other.dual_value, atol=1e-3)
+
+
+def test_a_matrix_takes_no_more_rows_than_it_has_columns() -> None:
+    """However many outputs: the triangle is the data's, not that of a Kronecker product."""
+    made, found = with_triangles(FORMS["a matrix and a row"](), objective=True)
+    assert found[0].shorter.shape == (D + 1 + K, K)
+    assert made.is_dcp()
+
+
+def test_a_parameter_beside_the_squares_needs_no_new_triangle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    weight = cp.Parameter(nonneg=True)
+    problem = shares(lambda w, r: cp.sum_squares(r) / N - weight * cp.sum(cp.entr(w)))
+    calls: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return triangle_of(*args)
+
+    monkeypatch.setattr(triangular, "triangle_of", counted)
+    for value in (0.01, 1.0, 100.0):
+        weight.value = value
+        problem.solve(method="screen")
+        found = problem.value
+        assert found == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
+    assert len(calls) == 1
+
+
+def test_another_length_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A triangle of other data is found out at the answer, and CVXPY asked for its own."""
+    monkeypatch.setattr(
+        triangular, "triangle_of", lambda *args: (1.0 + 1e-6) * triangle_of(*args)
+    )
+    for form in ("entropy", "a matrix"):
+        problem, plain = FORMS[form](), FORMS[form]()
+        problem.solve(method="screen", solver="CLARABEL")
+        assert not cvxscreen.Report.of(problem).beside
+        assert problem.value == plain.solve(solver="CLARABEL")
+
+
+def test_without_a_solution_the_status_is_plain_s() -> None:
+    w = cp.Variable(D)
+    squares = cp.sum_squares(X @ w - Y)
+    problem = cp.Problem(cp.Minimize(squares - cp.sum(cp.log(w))), [w <= -1])
+    assert problem.solve(method="screen") == np.inf
+    assert problem.status == cp.INFEASIBLE
+    assert w.value is None
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_integers_raise_what_cvxpy_raises() -> None:
+    """Squares and integers are for no solver that comes with CVXPY."""
+    w = cp.Variable(D, integer=True)
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(X @ w - Y)), [cp.abs(w) <= 3])
+    try:
+        plain = problem.solve()
+    except cp.error.SolverError as error:
+        with pytest.raises(cp.error.SolverError, match=str(error)[:20]):
+            problem.solve(method="screen")
+    else:
+        assert problem.solve(method="screen") == pytest.approx(plain, rel=1e-6)
+        assert cvxscreen.Report.of(problem).beside
+
+
+def test_what_is_solved_in_another_way_is_left_alone() -> None:
+    """A user's own kind of solve gets the user's own expressions."""
+    problem = FORMS["entropy"]()
+    problem.solve(method="screen", qcp=True)
+    assert not cvxscreen.Report.of(problem).beside
+
+
+def test_nothing_is_kept_alive() -> None:
+    problem = FORMS["entropy"]()
+    problem.solve(method="screen")
+    before = len(short_squares._KNOWN)
+    del problem
+    assert len(short_squares._KNOWN) == before - 1
