@@ -21,8 +21,8 @@ CVXPY = "cvxpy"
 SUPPLIES = {
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
-    "cvxpy.short_squares": "cvxscreen.cvxpy_plugin.short_squares:with_short_squares",
-    "cvxpy.short_answer": "cvxscreen.cvxpy_plugin.short_squares:write_answer",
+    "cvxpy.short_squares": "cvxscreen.cvxpy_plugin.recognise.triangular:with_short_squares",
+    "cvxpy.short_answer": "cvxscreen.cvxpy_plugin.answer:write_short_answer",
     "cvxpy.another_solver": "cvxscreen.cvxpy_plugin.plugin:another_solver",
     "cvxpy.solver": "cvxscreen.cvxpy_plugin.cvxpy_solver:named_cvxpy_solver",
     "cvxpy.certify": "cvxscreen.cvxpy_plugin.inspection:certify_cvxpy",

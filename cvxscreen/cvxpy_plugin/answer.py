@@ -7,6 +7,7 @@ the user's problem changes before that call.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
+from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 
 Array = NDArray[np.float64]
@@ -250,3 +252,15 @@ class _Unchanged(NamedTuple):
     def invert(self, solution: Solution, inverse_data: Any) -> Solution:
         """The solution as it is."""
         return solution
+
+
+def write_short_answer(problem: Any, short: Any, shortened: Sequence[Shortened]) -> bool:
+    """Make the answer of a problem with short residuals the user's; False where it is not theirs.
+
+    CVXPY evaluates the user's own objective for its value, on all of the data.
+    """
+    if not all(one.agrees() for one in shortened):
+        return False
+    StoredAnswer.of(short).write(problem)
+    problem._compilation_time = short.compilation_time
+    return True

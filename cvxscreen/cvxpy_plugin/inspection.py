@@ -51,6 +51,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
+from cvxscreen.cvxpy_plugin.recognise.triangular import with_short_squares
 from cvxscreen.cvxpy_plugin.request import (
     Report,
     Request,
@@ -60,7 +61,6 @@ from cvxscreen.cvxpy_plugin.request import (
     solve,
     solver_name,
 )
-from cvxscreen.cvxpy_plugin.short_squares import with_short_squares
 from cvxscreen.cvxpy_plugin.size import measured
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable

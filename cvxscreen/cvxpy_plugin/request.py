@@ -474,9 +474,10 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         if measured(problem).short_squares_pay() and not any(map(request.options.get, ELSEWHERE)):
             short = supplied("cvxpy.short_squares")(problem)
         if short is not None:
-            _solve_as_asked(short[0], request, solver)
-            if supplied("cvxpy.short_answer")(problem, short):
-                beside = tuple(one.text for one in short[1])
+            with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
+                _solve_as_asked(short[0], request, solver)
+                if supplied("cvxpy.short_answer")(problem, *short):
+                    beside = tuple(one.text for one in short[1])
         if not beside:
             _solve_as_asked(problem, request, solver)
     finally:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import short_squares, size
+from cvxscreen.cvxpy_plugin import size
 from cvxscreen.cvxpy_plugin.recognise import triangular
 from cvxscreen.cvxpy_plugin.recognise.triangular import triangle_of, with_triangles
 
@@ -165,6 +165,6 @@ def test_what_is_solved_in_another_way_is_left_alone() -> None:
 def test_nothing_is_kept_alive() -> None:
     problem = FORMS["entropy"]()
     problem.solve(method="screen")
-    before = len(short_squares._KNOWN)
+    before = len(triangular._KNOWN)
     del problem
-    assert len(short_squares._KNOWN) == before - 1
+    assert len(triangular._KNOWN) == before - 1

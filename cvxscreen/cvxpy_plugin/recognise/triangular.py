@@ -16,11 +16,14 @@ triangle, however many outputs there are::
     |A W + B|_F = |R_1 W + R_2|_F,      [A, B] = Q [R_1, R_2]
 
 Squares in the objective are left where the problem is recognised: they are a quadratic term there,
-or losses. `cvxscreen.cvxpy_plugin.short_squares` has them in what is solved plainly.
+or losses. Beside terms and variables that no rule takes (an entropy, a nuclear norm, integers)
+nothing can be left out, but what squares cost can: `with_short_squares` is such a problem as CVXPY
+gets it, with the same variables and constraints.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -77,6 +80,27 @@ class Shortened(NamedTuple):
             return True
         first, second = (float(np.linalg.norm(np.ravel(part))) for part in (long, short))
         return abs(first - second) <= AGREEMENT * (max(first, second) + self.fixed)
+
+
+_KNOWN: weakref.WeakKeyDictionary[Any, tuple[Any, tuple[Shortened, ...]] | None] = (
+    weakref.WeakKeyDictionary()
+)
+"""What became of each problem that is solved plainly; an expression tree never changes."""
+
+
+def with_short_squares(problem: Any) -> tuple[Any, tuple[Shortened, ...]] | None:
+    """`problem` with triangles in place of all long residuals, and these; None where it has none.
+
+    What CVXPY has compiled of it is kept for the next solve.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    """
+    if problem not in _KNOWN:
+        made = with_triangles(problem, objective=True) if problem.is_dcp() else (problem, ())
+        _KNOWN[problem] = made if made[1] else None
+    return _KNOWN[problem]
 
 
 def with_triangles(

@@ -48,7 +48,7 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
 SHORT = "cvxpy_plugin/test_short_squares.py"
 
 FAULTS = (
-    of("cvxpy_plugin/short_squares.py", f"{SHORT}::test_another_length_is_refused")(
+    of("cvxpy_plugin/answer.py", f"{SHORT}::test_another_length_is_refused")(
         "lengths that are never compared at the answer of a plain solve", DROPPED,
         "all(one.agrees() for one in shortened)", "True",
         "the answer of another problem is written back"),
