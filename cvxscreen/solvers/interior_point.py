@@ -103,6 +103,9 @@ CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
 """What makes the equations of a face regular, relative to its rows; refined away."""
+PIVOT = 1e-3
+"""Least curvature of a coordinate's own that it is eliminated by, relative to the largest entry of
+its column: the inverse says how many digits that costs, which are refined."""
 SINGULAR = 1e-12
 """Ratio of pivots below which the rows of a vertex count as dependent."""
 REFINEMENTS = 4
@@ -1470,20 +1473,25 @@ def _held_alone(B: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 class _Lu:
-    """LU factors of a square matrix, which may be singular without a warning."""
+    """LU factors of a square matrix, which may be singular without a warning, or empty."""
 
     def __init__(self, matrix: Array) -> None:
-        self.factors, self.pivots, _ = lapack.dgetrf(matrix)
+        if len(matrix):  # LAPACK takes no empty one
+            self.factors, self.pivots, _ = lapack.dgetrf(matrix)
 
     def solve(self, right: Array, transposed: bool = False) -> Array:
         """The inverse, or that of the transposed matrix, times `right`."""
+        if not len(right):
+            return right
         return np.asarray(lapack.dgetrs(self.factors, self.pivots, right, trans=transposed)[0])
 
 
 class _FaceSystem:
     """``[[H, B'], [B, 0]] step = (first, second)``, scaled and made regular.
 
-    Where H is 0 and B square, at the vertex of a linear program, B alone is factorised.
+    Where H is 0 and B square, at the vertex of a linear program, B alone is factorised. Else
+    coordinates with a curvature of their own alone, as a squared norm gives them, are eliminated:
+    with 300 of them beside 300 rows a factor takes 3 ms for 7, 600 beside 500 12 for 38.
     """
 
     def __init__(self, H: Array, B: Array) -> None:
@@ -1494,39 +1502,61 @@ class _FaceSystem:
         rows = np.linalg.norm(scaled, axis=1)
         self.rows = 1.0 / np.where(rows > 0, rows, 1.0)
         scaled *= self.rows[:, None]
+        self.B = scaled
         self.vertex = d == k and not H.any()
         if self.vertex:
-            self.K = scaled
             self.factor = _Lu(scaled)
             pivots = np.abs(np.diag(self.factor.factors))
             self.vertex = bool(pivots.min() > SINGULAR * pivots.max())
         if self.vertex:
             return
-        self.K = np.zeros((d + k, d + k))
-        self.K[:d, :d] = H * self.columns[:, None] * self.columns
-        self.K[d:, :d], self.K[:d, d:] = scaled, scaled.T
-        regular = self.K.copy()
-        at = np.arange(d + k)
-        regular[at, at] += np.where(at < d, REGULAR, -REGULAR)
+        self.H = H * self.columns[:, None] * self.columns
+        diagonal = np.diag(self.H)
+        alone = (diagonal >= PIVOT) & (np.count_nonzero(self.H, axis=0) == 1)
+        self.alone, self.others = np.flatnonzero(alone), np.flatnonzero(~alone)
+        self.own = 1.0 / (diagonal[self.alone] + REGULAR)
+        part = scaled[:, self.alone] * np.sqrt(self.own)
+        r = len(self.others)
+        regular = np.zeros((r + k, r + k))
+        regular[:r, :r] = self.H[np.ix_(self.others, self.others)]
+        regular[r:, :r] = scaled[:, self.others]
+        regular[:r, r:] = regular[r:, :r].T
+        regular[r:, r:] = -(part @ part.T)
+        at = np.arange(r + k)
+        regular[at, at] += np.where(at < r, REGULAR, -REGULAR)
         self.factor = _Lu(regular)
 
     def solve(self, first: Array, second: Array) -> tuple[Array, Array] | None:
         """The steps of x and of the multipliers; None where there is none."""
         first, second = self.columns * first, self.rows * second
-        d = len(first)
+        B = self.B
         if self.vertex:
             x = self.factor.solve(second)
-            x += self.factor.solve(second - self.K @ x)
+            x += self.factor.solve(second - B @ x)
             slopes = self.factor.solve(first, True)
-            slopes += self.factor.solve(first - self.K.T @ slopes, True)
-            step = np.concatenate([x, slopes])
+            slopes += self.factor.solve(first - B.T @ slopes, True)
         else:
-            right, step = np.concatenate([first, second]), np.zeros(len(self.K))
+            x, slopes = np.zeros(len(first)), np.zeros(len(second))
             for _ in range(REFINEMENTS):
-                step += self.factor.solve(right - self.K @ step)
-        if not np.isfinite(step).all():
+                of_x, of_slopes = self._regular(
+                    first - self.H @ x - B.T @ slopes, second - B @ x
+                )
+                x += of_x
+                slopes += of_slopes
+        if not (np.isfinite(x).all() and np.isfinite(slopes).all()):
             return None
-        return self.columns * step[:d], self.rows * step[d:]
+        return self.columns * x, self.rows * slopes
+
+    def _regular(self, first: Array, second: Array) -> tuple[Array, Array]:
+        """The solution of the regular system, whose steps are refined."""
+        own, r = self.own * first[self.alone], len(self.others)
+        found = self.factor.solve(
+            np.concatenate([first[self.others], second - self.B[:, self.alone] @ own])
+        )
+        x, slopes = np.empty(len(first)), found[r:]
+        x[self.others] = found[:r]
+        x[self.alone] = own - self.own * (self.B[:, self.alone].T @ slopes)
+        return x, slopes
 
 
 def fenchel_young(f: IntervalTerms, z: Array, theta: Array) -> Array:

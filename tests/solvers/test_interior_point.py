@@ -259,6 +259,33 @@ def test_coordinates_that_a_term_of_their_own_holds_are_no_unknowns_of_a_face(
     assert own.max() == (2 if twice else 1)
 
 
+@pytest.mark.parametrize("kinks", [0, 4, 9])
+def test_coordinates_with_squares_of_their_own_are_no_unknowns_of_the_factor(kinks: int) -> None:
+    """Nor are they lost: the step solves the whole system, whatever else there is in it."""
+    rng, d = np.random.default_rng(kinks), 10
+    H = np.diag(10.0 ** rng.uniform(-1, 2, d))
+    H[0, 0] = 0.0  # an intercept
+    H[1:3, 1:3] = [[2.0, 1.0], [1.0, 2.0]]
+    H[3, 3] = 1e-9  # next to none beside its column
+    B = rng.standard_normal((kinks, d)) * 10.0 ** rng.uniform(-1, 0, (kinks, 1))
+    if not kinks:
+        H[0, 0] = 1.0
+    system = interior_point._FaceSystem(H, B)
+    assert len(system.others) == (2 if not kinks else 4)
+    assert len(system.factor.pivots) == len(system.others) + kinks
+    first, second = rng.standard_normal(d), rng.standard_normal(kinks)
+    step = system.solve(first, second)
+    assert step is not None
+    x, slopes = step
+    np.testing.assert_allclose(H @ x + B.T @ slopes, first, atol=1e-10)
+    np.testing.assert_allclose(B @ x, second, atol=1e-10)
+    everything = np.block([[H, B.T], [B, np.zeros((kinks, kinks))]])
+    np.testing.assert_allclose(
+        np.concatenate(step), np.linalg.solve(everything, np.concatenate([first, second])),
+        rtol=1e-6, atol=1e-8,
+    )
+
+
 # -- against another solver, on anything --------------------------------------------------------
 
 ROWS = {  # e, q, -lo, hi
