@@ -86,6 +86,10 @@ EXTRA = (0.0, 1e-14, 1e-12, 1e-10, 1e-8)
 FACE_FROM = 1e-3
 """Estimated gap, relative to ``sum |theta_i| |<a_i, x> - b_i|`` early on the path, from which on
 the face of the optimum is looked for."""
+NEAR_FACE = 2e-3
+"""Gap of a start, relative to the sizes of its terms, up to which its face is looked at, as it is
+where constraints do not quite hold. Over grids of C and of constraints, 18 sets: 33 of 66 looks at
+smaller gaps found the optimum, none of 95 at larger ones, and each costs a step or two."""
 AT_KINK = 1e-3
 """Share of the mean margin below which one says nothing of how large margins are: where an L1 norm
 holds most coordinates at 0 most terms end at their kinks, and the median margin goes to 0."""
@@ -1334,7 +1338,7 @@ class Attempt:
         self.solve_face(f.quadratic(), x, none, np.zeros(len(f.e)), np.zeros(0, dtype=bool))
 
     def begin_on_face(self, start: Start) -> bool:
-        """Whether the start's face holds the optimum; its best pair is kept in any case."""
+        """Whether the start's face, if near enough, holds the optimum; the pair is kept anyway."""
         f, n = self.terms, self.terms.n
         if len(start.x) != f.problem.d or len(start.theta) != n:
             return False
@@ -1362,6 +1366,8 @@ class Attempt:
         self.consider(np.array(start.x, dtype=np.float64), theta, y)
         if self.reached:
             return True
+        if self.best is None or NEAR_FACE * self.best.size < self.gap < np.inf:
+            return False
         inside = (theta > f.lo) & (theta < f.hi)
         if not 0 < int((inside & (f.q == 0)).sum()) <= CROWDED * f.problem.d:
             return False

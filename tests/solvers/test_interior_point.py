@@ -18,6 +18,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.svm import svm
@@ -207,6 +208,33 @@ def test_warm_start_on_the_face() -> None:
     assert again.status == "optimal"
     assert again.info["steps"] == 0
     np.testing.assert_allclose(again.x, first.x, atol=1e-10)
+
+
+def test_a_start_far_from_the_optimum_costs_no_look_at_its_face(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A neighbour's optimum is on another face; what is near is looked at, and found."""
+    looked: list[int] = []
+    look = Attempt.solve_face
+
+    def solve_face(run: Attempt, *given: object) -> None:
+        looked.append(run.steps)
+        look(run, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Attempt, "solve_face", solve_face)
+    X, y = two_gaussians(400, 12)
+    problem = svm(X, y, C=0.05, intercept=True)
+    first = SOLVE(problem, target=1e-12)
+    looked.clear()
+    again = SOLVE(problem.with_(C=0.5), Start(first.x, 10.0 * first.theta), 1e-12)
+    assert again.status == "optimal"
+    assert 0 not in looked
+    looked.clear()
+    near = problem.with_(C=0.05 * (1.0 + 1e-5))
+    again = SOLVE(near, Start(first.x, first.theta * (1.0 + 1e-5)), 1e-12)
+    assert again.status == "optimal"
+    assert again.info["steps"] == 0
+    assert looked == [0]
 
 
 def wide(n: int = 20, d: int = 60, twice: bool = False) -> Problem:
