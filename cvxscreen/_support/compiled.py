@@ -393,6 +393,15 @@ def unsigned(*indices: NDArray[Any]) -> tuple[NDArray[Any], ...]:
     return tuple(array.view(f"u{array.dtype.itemsize}") for array in indices)
 
 
-def writable(*columns: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
-    """The same, those copied that cannot be written to: numba would compile all anew for them."""
-    return (column if column.flags.writeable else column.copy() for column in columns)
+def read_only(*columns: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """The same numbers, not to be written to, and vectors in one piece, whatever the arrays are.
+
+    Numba compiles a loop anew for an array that may be written to, and for one in pieces; what a
+    loop only reads is any of these: a column that is kept, rows of one, one number n times, a file.
+    """
+    for column in columns:
+        whole = np.ascontiguousarray(column) if column.ndim == 1 else column
+        if whole.flags.writeable:
+            whole = whole.view()
+            whole.flags.writeable = False
+        yield whole

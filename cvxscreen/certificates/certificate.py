@@ -57,7 +57,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
-from cvxscreen._support.compiled import compiled, not_imported
+from cvxscreen._support.compiled import compiled, not_imported, read_only
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.core.penalty import L1, PSD, NonNegative
@@ -522,7 +522,7 @@ def loss_gaps(t: Array, theta: Array, error: Array, value: Array, losses: Any) -
             return gaps
     if len(t) >= (_MANY_AT_FIRST if not_imported() else _MANY):
         gaps = np.empty(len(t))
-        each_gap_above(t, theta, error, value, terms, gaps)
+        each_gap_above(t, theta, error, value, tuple(read_only(*terms)), gaps)
     else:
         gaps = np.concatenate([
             gap_above(*(part[at: at + _BLOCK] for part in (t, theta, error, value, *terms)))

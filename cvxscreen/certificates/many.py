@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.compiled import compiled, unsigned
+from cvxscreen._support.compiled import compiled, read_only, unsigned
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import each
 from cvxscreen._support.validation import array, finite, one_of, positive
@@ -153,6 +153,12 @@ class TermBlock(NamedTuple):
     q: Array
     lo: Array
     hi: Array
+
+    @classmethod
+    def of(cls, A: Array, problem: Problem, rows: Any) -> TermBlock:
+        """Some rows of a problem, whose A is given."""
+        own = (problem.sizes, problem.norms, *columns(problem.losses))
+        return cls(A, *read_only(*(column[rows] for column in own)))
 
 
 class PackedPoints(NamedTuple):
@@ -378,13 +384,14 @@ def _sums(
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point, shape (K,) each; infinite gaps where slopes leave a box."""
     free = int(problem.free_index[0]) if len(problem.free_index) else -1
-    f, design = columns(problem.losses), cast(Rows, problem.design)
+    design = cast(Rows, problem.design)
     rows = min(max(ROWS, BLOCK // problem.d), problem.n)
     endless = problem.losses.ends("lo")[0] < -1e300 or problem.losses.ends("hi")[1] > 1e300
     # That of sparse rows counts their own entries, in their own order.
     factor = EPS * (problem.d + 4) if design.sparse else design.forward_factor
     curved = problem.losses.ends("q")[1] > 0.0
-    all_points = PackedPoints(points, factors, theta.pool, free, float(factor), curved, endless)
+    (pool,) = read_only(theta.pool)
+    all_points = PackedPoints(points, factors, pool, free, float(factor), curved, endless)
     parts = [slice(start, min(start + BLOCKS * rows, problem.n))
              for start in range(0, problem.n, BLOCKS * rows)]
     only: list[TermBlock] = []
@@ -399,9 +406,8 @@ def _sums(
             terms = slice(start, min(start + rows, part.stop))
             A = np.empty((problem.d, terms.stop - start))
             design.dense(terms, A.T)
-            own = (column[terms] for column in (problem.sizes, problem.norms, *f))
             codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
-            block = TermBlock(A, *own)
+            block = TermBlock.of(A, problem, terms)
             sums(block, all_points, codes, place, room, out, pull)
             if terms.stop - start == problem.n:
                 only.append(block)
@@ -453,8 +459,7 @@ class StoredRows(NamedTuple):
         start, indices = unsigned(matrix.indptr, matrix.indices)
         scale = np.ones(problem.n) if design.scale is None else design.scale
         rest = (problem.sizes, problem.norms, *columns(problem.losses))
-        rest = tuple(map(np.ascontiguousarray, rest))
-        return cls(start, indices, matrix.data, scale, design.extra, *rest)
+        return cls(*read_only(start, indices, matrix.data, scale, design.extra, *rest))
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
@@ -609,15 +614,16 @@ def _moves(
         inside = np.flatnonzero(room > 0.0)[:TAKERS]
         if len(inside):
             rows, s = rows[inside], s[inside]
-            own = (column[rows] for column in (problem.sizes, problem.norms, *f))
             A = np.ascontiguousarray(problem.design.dense(rows).T)
             codes, first = np.full((1, len(rows)), OTHER, np.int8), np.zeros(1, np.int64)
             one = slice(k, k + 1)
-            here = points._replace(X=points.X[one], factors=factors[one], pool=s)
-            takers(TermBlock(A, *own), here, codes, first, needed[one], distance[one], moves[one])
+            (pool,) = read_only(s)
+            here = points._replace(X=points.X[one], factors=factors[one], pool=pool)
+            block = TermBlock.of(A, problem, rows)
+            takers(block, here, codes, first, needed[one], distance[one], moves[one])
     if whole is None and np.isinf(moves).any():
         A = np.ascontiguousarray(problem.design.dense().T)
-        whole = TermBlock(A, problem.sizes, problem.norms, *f)
+        whole = TermBlock.of(A, problem, slice(None))
     if whole is not None:
         codes = np.ascontiguousarray(theta.codes)
         takers(whole, points, codes, theta.first, needed, distance, moves)

@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg.blas import dtrmm
 
-from cvxscreen._support.compiled import CONTRACT, SUMS, compiled
+from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, read_only
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import require
 from cvxscreen._support.rounding import UNIT, gamma
@@ -456,7 +456,7 @@ class Indexed(Immutable):
     def scatter(self, theta: Array) -> Array:
         """The sum of `theta` over the terms of every pair, signed, shape (P + 1,)."""
         omega = np.zeros(self.pairs + 1)
-        scatter(self.plus, self.minus, theta, omega)
+        scatter(self.plus, self.minus, *read_only(theta), omega)
         return omega
 
     def index(self) -> tuple[Index, Index]:
@@ -557,7 +557,7 @@ class Products(Immutable):
     def scatter(self, theta: Array) -> Array:
         """The sum of `theta` over the terms of every pair, signed, shape (P + 1,)."""
         omega = np.zeros(self.pairs + 1)
-        product_scatter(self.arrays, theta, omega)
+        product_scatter(self.arrays, *read_only(theta), omega)
         return omega
 
     @cached_property

@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, compiled
+from cvxscreen._support.compiled import SUMS, compiled, read_only
 from cvxscreen.errors import InvalidInput
 
 
@@ -504,7 +504,7 @@ def margins(block: Any, x: Array) -> Array:
     if isinstance(block, OwnProducts):
         return block.margins(x)
     out = np.empty(len(block))
-    margins_of_rows(block, x, out)
+    margins_of_rows(*read_only(block, x), out)
     return out
 
 
@@ -513,7 +513,7 @@ def squares(block: Any, weights: Array) -> Array:
     if isinstance(block, OwnProducts):
         return block.squares(weights)
     out = np.empty(len(block))
-    squares_of_rows(block, weights, out)
+    squares_of_rows(*read_only(block, weights), out)
     return out
 
 
@@ -522,7 +522,7 @@ def adjoint(block: Any, theta: Array) -> Array:
     if isinstance(block, OwnProducts):
         return block.adjoint(theta)
     out = np.zeros(block.shape[1])
-    add_rows(block, theta, out)
+    add_rows(*read_only(block, theta), out)
     return out
 
 

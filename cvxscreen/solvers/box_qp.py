@@ -31,7 +31,7 @@ import scipy.linalg as sla
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.compiled import CONTRACT, compiled, writable
+from cvxscreen._support.compiled import CONTRACT, compiled, read_only
 
 Array = NDArray[np.float64]
 
@@ -204,7 +204,7 @@ class BoxTerms(NamedTuple):
     @classmethod
     def of(cls, lo: Array, hi: Array, e: Array, q: Array, diagonal: Array) -> BoxTerms:
         """The terms of a matrix with this diagonal."""
-        e, q = writable(e, q)
+        e, q = read_only(e, q)
         return cls(lo, hi, e, q, diagonal + q, *np.empty((3, len(lo))))
 
 

@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled, unsigned
+from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled, read_only, unsigned
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
@@ -454,7 +454,7 @@ class DescentRows(NamedTuple):
         extra = np.ascontiguousarray(rows.extra * (root[p:] / first))
         if first != 1.0:
             factor = factor * first
-        return cls(pointers[:-1], pointers[1:], indices, data, factor, extra)
+        return cls(*read_only(pointers[:-1], pointers[1:], indices, data, factor, extra))
 
     def take(self, rows: Index) -> DescentRows:
         """A copy of some rows."""
@@ -464,9 +464,9 @@ class DescentRows(NamedTuple):
         entries = np.repeat(start - ends + lengths, lengths) + np.arange(int(lengths.sum()))
         indices = self.indices[entries] if self.indices.size else self.indices
         first, last = (ends - lengths).astype(np.uint64), ends.astype(np.uint64)
-        return DescentRows(
+        return DescentRows(*read_only(
             first, last, indices, self.data[entries], self.factor[rows], self.extra[rows]
-        )
+        ))
 
 
 class DescentTerms(NamedTuple):
@@ -482,9 +482,8 @@ class DescentTerms(NamedTuple):
     @classmethod
     def of(cls, square: Array, losses: LossTerms) -> DescentTerms:
         """From the squared norms, in the metric of v."""
-        f = losses
-        rest = (f.q, f.b, f.e, np.maximum(f.lo, -HUGE), np.minimum(f.hi, HUGE))
-        return cls(square, *map(np.ascontiguousarray, rest))
+        f, lo, hi = losses, np.maximum(losses.lo, -HUGE), np.minimum(losses.hi, HUGE)
+        return cls(*read_only(square, f.q, f.b, f.e, lo, hi))
 
 
 class Work(NamedTuple):
@@ -616,7 +615,7 @@ class Part:
         f, theta = self.terms, self.theta[others]
         q, b, e = f.q[others], f.b[others], f.e[others]
         without = -float(b @ theta + e @ np.abs(theta) + 0.5 * (q * theta) @ theta)
-        terms = DescentTerms(*(values[here] for values in f))
+        terms = DescentTerms(*read_only(*(values[here] for values in f)))
         work = Work.of(np.arange(count), count, self.work.random)
         rows, theta = self.rows.take(here), self.theta[here]
         return Part(rows, terms, theta, work, count, self.active), without

@@ -41,7 +41,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, compiled
+from cvxscreen._support.compiled import SUMS, compiled, read_only
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
@@ -76,7 +76,7 @@ class LossColumns(NamedTuple):
     @classmethod
     def of(cls, losses: LossTerms) -> LossColumns:
         """Those of a table of losses."""
-        return cls(losses.b, losses.e, losses.q, losses.lo, losses.hi)
+        return cls(*read_only(losses.b, losses.e, losses.q, losses.lo, losses.hi))
 
 
 class ModelStep(NamedTuple):

@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import compiled, writable
+from cvxscreen._support.compiled import compiled, read_only
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
@@ -194,7 +194,7 @@ class SlopeTerms(NamedTuple):
     @classmethod
     def of(cls, sign: Array, u: Array, f: LossTerms) -> SlopeTerms:
         """The terms of the losses `f`."""
-        return cls(sign, u, *writable(f.b, f.e, f.q, f.lo, f.hi))
+        return cls(sign, u, *read_only(f.b, f.e, f.q, f.lo, f.hi))
 
 
 @compiled(allocates=False)

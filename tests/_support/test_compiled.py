@@ -14,7 +14,7 @@ from pathlib import Path
 import numba
 import numpy as np
 
-from cvxscreen._support.compiled import SUMS, compiled
+from cvxscreen._support.compiled import SUMS, compiled, read_only
 
 
 @compiled(inline=True)
@@ -115,6 +115,21 @@ def long_sum(terms: int) -> float:
         value = 0.5 * (value + 2.0 / value)
         total += value
     return total
+
+
+def test_one_version_is_compiled_whatever_the_arrays_are() -> None:
+    """Kept, fresh, every other entry of one, one number n times; the caller's stay as they were."""
+    fresh = compiled()(squares.py_func)
+    kept, whole = np.arange(4.0), np.arange(8.0)
+    kept.flags.writeable = False
+    forms = (kept, np.arange(4.0), 0.5 * whole[::2], whole[::2], np.broadcast_to(1.0, 4))
+    found = [fresh(*read_only(form), 1.0) for form in forms]
+    assert found == [14.0, 14.0, 14.0, 56.0, 4.0]
+    assert len(fresh.signatures) == 1
+    assert [form.flags.writeable for form in forms] == [False, True, True, True, False]
+    table = np.ones((3, 2), order="F")
+    (same,) = read_only(table)
+    assert np.shares_memory(same, table)  # tables may be as large as the data
 
 
 def test_other_threads_run_meanwhile() -> None:

@@ -13,6 +13,7 @@ import pytest
 from strategies import LOSSES, Case, build, points, reference, suboptimal
 
 import cvxscreen
+from cvxscreen._support.compiled import read_only
 from cvxscreen.certificates import certificate as certificate_terms
 from cvxscreen.certificates import many as certificate_batch
 from cvxscreen.certificates.certificate import Certificate, certify
@@ -174,15 +175,16 @@ def test_linear_and_constant_terms_take_part() -> None:
 def two_hinges(A: np.ndarray, sizes: np.ndarray) -> TermBlock:
     """Two hinge terms of weight 1."""
     one = np.ones(2)
-    return TermBlock(A, sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one)
+    return TermBlock(A, *read_only(sizes, sizes, one, 0 * one, 0 * one, -one, 0 * one))
 
 
 def one_point(
     x: float, pool: list[float], free: int, forward: float, *, squared: bool = False
 ) -> PackedPoints:
     """A point of one coordinate whose slopes are all in the pool."""
+    (slopes,) = read_only(np.array(pool))
     kinds = (squared, squared)
-    return PackedPoints(np.full((1, 1), x), np.ones(1), np.array(pool), free, forward, *kinds)
+    return PackedPoints(np.full((1, 1), x), np.ones(1), slopes, free, forward, *kinds)
 
 
 def all_other(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -215,9 +217,9 @@ def test_an_imbalance_needs_a_way_up_and_a_way_down() -> None:
 def test_the_noise_of_a_margin_counts_with_the_slope_of_a_squared_loss() -> None:
     """Slopes without a bound: ``f'(t)`` and its growth over the noise on top of ``|theta|``."""
     one, noise = np.ones(1), 1e-3
-    squared = TermBlock(
-        np.ones((1, 1)), one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one
-    )
+    squared = TermBlock(np.ones((1, 1)), *read_only(
+        one, one, 0 * one, 0 * one, one, -np.inf * one, np.inf * one
+    ))
     out, pull = np.zeros((1, 5)), np.zeros((1, 1))
     point = one_point(1.0, [0.5], -1, noise, squared=True)
     sums(squared, point, *all_other(1), np.empty((4, 1)), out, pull)
@@ -257,12 +259,12 @@ def test_the_noise_of_margins_is_in_the_sums() -> None:
 
 def test_of_stored_rows_all_that_a_gap_consists_of_counts() -> None:
     """Rows, scale and a further column; margins' rounding; the losses' size."""
-    rows = StoredRows(
+    rows = StoredRows(*read_only(
         np.array([0, 1, 3], dtype=np.uint32), np.array([0, 0, 1], dtype=np.uint32),
         np.array([2.0, 1.0, 3.0]), np.array([1.0, -1.0]), np.array([[0.5], [0.25]]),
         np.array([1.0, 3.0]), np.array([2.0, 5.0]), np.ones(2), np.zeros(2), np.zeros(2),
         np.array([-1.0, -1.0]), np.zeros(2),
-    )
+    ))
     x, theta, t, pull, out = np.array([1.0, 2.0, 4.0]), np.array([-2.0, -1.0]), *map(
         np.zeros, (2, 3, 5)
     )
@@ -410,7 +412,7 @@ def test_terms_on_their_lines_are_left_out_and_no_others(
 def test_packed_slopes_are_what_the_certificate_reads(rng: np.random.Generator) -> None:
     """`row` in numpy and `unpack`, which is compiled, give the same numbers."""
     n, factors = 50, np.array([0.3, 7.0])
-    lo, hi = -rng.random(n), rng.random(n)
+    lo, hi = read_only(-rng.random(n), rng.random(n))
     codes = rng.choice([ZERO, LOW, HIGH, OTHER], size=(2, n)).astype(np.int8)
     first = np.array([0, (codes[0] == OTHER).sum()])
     packed = PackedSlopes(lo, hi, factors, codes, rng.random(2 * n), first)

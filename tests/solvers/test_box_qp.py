@@ -172,7 +172,7 @@ def test_every_step_is_the_best_of_its_rule(balanced: bool, dead: float) -> None
     hi[::7] = lo[::7] = c[::7]  # cannot move
     c[::5] = np.clip(0.0, lo[::5], hi[::5])
     F, own = K @ c + f, K.diagonal() + q
-    terms = box_qp.BoxTerms(lo, hi, e, q, own, *np.empty((3, 150)))
+    terms = box_qp.BoxTerms.of(lo, hi, e, q, K.diagonal())
     descend = box_qp.descend_pairs if balanced else box_qp.descend_singles
     kinds = set()
     for _ in range(400):
