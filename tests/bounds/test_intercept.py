@@ -84,7 +84,7 @@ def test_shifted_data_are_decided_as_often(loss: str, shift: float) -> None:
         point = reference_point(problem, x, ref.theta)
         verdict = judge(problem, BOUNDS["midpoint"](problem, point))
         for i in np.flatnonzero(verdict.codes >= 0):
-            first, last = ref.exact.terms[i].ends(verdict.codes[i])  # type: ignore[union-attr]
+            first, last = ref.exact.ends[i][verdict.codes[i]]  # type: ignore[union-attr]
             assert first <= ref.truth.margins[i] <= last
         counts.append(int((verdict.codes >= 0).sum()))
     assert counts[0] >= 20

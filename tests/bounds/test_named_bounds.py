@@ -53,7 +53,7 @@ def wrong(ref: Reference, verdict: Verdict) -> int:
     assert ref.exact is not None
     bad = 0
     for i in np.flatnonzero(verdict.codes >= 0):
-        first, last = ref.exact.terms[i].ends(int(verdict.codes[i]))
+        first, last = ref.exact.ends[i][verdict.codes[i]]
         bad += not first <= ref.truth.margins[i] <= last
     return bad
 

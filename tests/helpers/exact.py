@@ -191,7 +191,7 @@ def _candidates(
         else:
             inside = [
                 piece for piece in Piece if piece >= 0 and losses.exists[i, piece]
-                and float(f.ends(piece)[0]) <= t[i] <= float(f.ends(piece)[1])
+                and model.ends[i][piece][0] <= t[i] <= model.ends[i][piece][1]
             ]
             guesses.append(inside[0] if inside else Piece.ZERO)
     return guesses

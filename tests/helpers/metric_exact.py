@@ -94,13 +94,13 @@ def _optimum(problem: Problem) -> tuple[Vector, Vector]:
     tilt = [mp.mpf(float(v)) for v in problem.linear]
 
     def gradient(x: Vector) -> Vector:
-        out = [lam * u + c for u, c in zip(x, tilt, strict=True)]
-        for h, b, w, q in zip(H, *table, strict=True):
-            z = b - dot(h, x)
-            if z > 0:
-                alpha = min(z / q, w)
-                out = [o - alpha * u for o, u in zip(out, h, strict=True)]
-        return out
+        apart = [(h, b - dot(h, x), w, q) for h, b, w, q in zip(H, *table, strict=True)]
+        near = [(h, min(z / q, w)) for h, z, w, q in apart if z > 0]
+        alpha = [slope for _, slope in near]
+        return [
+            lam * u + c - dot(alpha, [h[j] for h, _ in near])
+            for j, (u, c) in enumerate(zip(x, tilt, strict=True))
+        ]
 
     start = cvxscreen.solve(problem, tol=1e-12)
     x = [mp.mpf(float(v)) for v in start.x]

@@ -34,11 +34,15 @@ def _over_one(ratios: list[tuple[int, int]]) -> Fraction:
 
 
 def solve(matrix: list[Vector], right: Vector, base: Vector | None = None) -> Vector | None:
-    """A solution of ``matrix z = right`` (0, or `base`, where it is not determined), or None."""
+    """A solution of ``matrix z = right`` (0, or `base`, where it is not determined), or None.
+
+    Rows are eliminated as whole numbers without a common factor: fractions would look for one in
+    every entry.
+    """
     m, n = len(matrix), len(matrix[0]) if matrix else 0
     base = [Fraction(0)] * n if base is None else base
     rows = [
-        [*row, value - dot(row, base)] for row, value in zip(matrix, right, strict=True)
+        _whole([*row, value - dot(row, base)]) for row, value in zip(matrix, right, strict=True)
     ]
     pivots: list[tuple[int, int]] = []
     for column in range(n):
@@ -49,13 +53,28 @@ def solve(matrix: list[Vector], right: Vector, base: Vector | None = None) -> Ve
         rows[start], rows[found] = rows[found], rows[start]
         head = rows[start]
         for i in range(start + 1, m):
-            factor = rows[i][column] / head[column]
-            if factor:
-                rows[i] = [a - factor * b for a, b in zip(rows[i], head, strict=True)]
+            if rows[i][column]:
+                rows[i] = _without(rows[i], head, column)
         pivots.append((start, column))
     if any(row[n] for row in rows[len(pivots):]):
         return None
     step = [Fraction(0)] * n
     for i, column in reversed(pivots):
-        step[column] = (rows[i][n] - dot(rows[i][:n], step)) / rows[i][column]
+        known = dot([Fraction(value) for value in rows[i][:n]], step)
+        step[column] = (rows[i][n] - known) / rows[i][column]
     return [a + b for a, b in zip(base, step, strict=True)]
+
+
+def _whole(row: Vector) -> list[int]:
+    """A multiple of `row` in whole numbers."""
+    common = math.lcm(*(value.denominator for value in row))
+    return [value.numerator * (common // value.denominator) for value in row]
+
+
+def _without(row: list[int], head: list[int], column: int) -> list[int]:
+    """A combination of both that is 0 at `column`, divided by what its entries have in common."""
+    common = math.gcd(row[column], head[column])
+    ours, theirs = head[column] // common, row[column] // common
+    out = [ours * a - theirs * b for a, b in zip(row, head, strict=True)]
+    common = math.gcd(*out)
+    return [value // common for value in out] if common > 1 else out
