@@ -15,6 +15,8 @@ from matplotlib.image import imread, imsave
 
 FOLDER = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(FOLDER.glob("plot_*.py"))
+LONG = {"plot_both_sides": pytest.mark.long}
+"""As long as ten others together; tests/plots draws its picture from a table."""
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the examples are not shipped here")
@@ -30,7 +32,9 @@ def module(path: Path) -> ModuleType:
 
 
 @pytest.mark.table  # the documentation's workflow runs all of them
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("script", [
+    pytest.param(script, id=script.stem, marks=LONG.get(script.stem, ())) for script in SCRIPTS
+])
 def test_an_example_draws_its_picture(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
