@@ -97,11 +97,11 @@ def solve(
         accelerated proximal gradient (smooth losses); ``"dcd"`` is dual coordinate descent with
         shrinking (Hsieh et al. 2008), ``"dcd_no_shrinking"`` the same on every term that is left;
         ``"interior_point"`` is a primal-dual interior point method for up to 2,000 coordinates,
-        linear side constraints included; ``"sdca"`` and ``"spdc"`` are these methods under an L1
-        term (Shibagaki et al. 2016); ``"projected_gradient"``, ``"active_set"`` (Yoshida et al.
-        2019, sections 7 and 7.3) and ``"newton"`` are methods of metric learning. Otherwise the
-        name of a solver that CVXPY has installed (``"CLARABEL"``, ``"SCS"``, ...), which then
-        solves the reduced problem, or a solver of your own
+        linear side constraints and short second-order cones included; ``"sdca"`` and ``"spdc"`` are
+        these methods under an L1 term (Shibagaki et al. 2016); ``"projected_gradient"``,
+        ``"active_set"`` (Yoshida et al. 2019, sections 7 and 7.3) and ``"newton"`` are methods of
+        metric learning. Otherwise the name of a solver that CVXPY has installed (``"CLARABEL"``,
+        ``"SCS"``, ...), which then solves the reduced problem, or a solver of your own
         (`cvxscreen.solvers.interface.SubproblemSolver`).
     bounds : sequence of str or Bound, optional
         Bounds to prove with, by name or as functions from the problem and a point of it to a

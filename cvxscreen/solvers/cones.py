@@ -29,7 +29,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 MANY_CONES = 200
-"""Fewer cones are all kept: CVXPY compiles and Clarabel solves them in 10 ms."""
+"""Fewer cones are all kept."""
 
 FIRST, AT_ONCE = 50, 50
 """How many cones are kept at first, and put back in a round, at least; and that many times the
@@ -47,6 +47,12 @@ def has_cones_alone(problem: Problem) -> bool:
     """Whether `problem` has no losses, but second-order cones among its constraints."""
     side = problem.side
     return side is not None and not problem.n and bool(side.second_order.any())
+
+
+def are_many(problem: Problem) -> bool:
+    """Whether `problem` has many second-order cones, and no losses."""
+    side = problem.side
+    return side is not None and not problem.n and int(side.second_order.sum()) >= MANY_CONES
 
 
 def _side(problem: Problem) -> SideConstraints:

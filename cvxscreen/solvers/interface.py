@@ -181,7 +181,7 @@ def refuse_side(problem: Problem) -> None:
     if problem.side is not None:
         raise InvalidInput(
             "this built-in solver takes no side constraints; use 'interior_point', which takes "
-            "linear ones, or a solver that CVXPY has installed."
+            "linear ones and short second-order cones, or a solver that CVXPY has installed."
         )
 
 

@@ -4,10 +4,11 @@ The method of Frisch and Newton for quantile regression (Portnoy and Koenker 199
 the predictor-corrector of Mehrotra (1992), for every loss of the table. Each term has its slope in
 an interval, ``lo <= theta <= hi``, with multipliers ``below, above >= 0`` of the two ends::
 
-    M x + q + A' theta - E' y = 0               stationarity
+    M x + q + A' theta - E' y - G' z = 0        stationarity
     A x - b - Q theta + below - above = 0       Q = diag(q)
     E x + e = 0                                 equalities
-    (theta - lo) below = (hi - theta) above = level -> 0
+    G x + g = s                                 s, z in second-order cones
+    (theta - lo) below = (hi - theta) above = level -> 0,   s o z = level e
 
 A loss with a dead zone is the sum of two one-sided losses that share their row; an inequality
 ``F_j x + f_j >= 0`` is the term ``-F_j x <= f_j`` with slopes in ``[0, inf)``; an L1 norm is one
@@ -15,17 +16,19 @@ absolute value a coordinate. Eliminating everything but x and y leaves the norma
 
 ::
 
-    (A' D A + M) dx - E' dy = right,    E dx = -(E x + e),    D = 1 / (q + below/(theta - lo)
-                                                                         + above/(hi - theta))
+    (A' D A + M + G' W^-2 G) dx - E' dy = right,    E dx = -(E x + e),
+    D = 1 / (q + below/(theta - lo) + above/(hi - theta))
 
 of the size of x: ``n d^2`` operations a step, made block by block at the speed of a matrix product,
-and four passes over the data.
+and four passes over the data. Second-order cones, few and short ones, are scaled by W as Nesterov
+and Todd do (`cvxscreen.solvers.second_order`).
 
 It ends at a vertex, or on the face that holds the optimum (`optimum_on_face`): which slopes are
 inside their intervals is read off, the linear equations of the optimum are solved with the others
-held at their ends, and what violates a sign is exchanged. The pair that comes out is exact up to
-rounding; it is taken where its gap is smaller. From a start that is already on the right face
-nothing else is done.
+held at their ends, and what violates a sign is exchanged. With a slack on the boundary of its cone
+these equations are not linear, and a few steps of Newton's method solve them. The pair that comes
+out is exact up to rounding; it is taken where its gap is smaller. From a start that is already on
+the right face nothing else is done.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
+from cvxscreen.solvers.second_order import Scaling, SecondOrderCones
 from cvxscreen.solvers.vertices import vertices
 
 Array = NDArray[np.float64]
@@ -63,6 +67,8 @@ MOST_COORDINATES = 2000
 """Coordinates up to which the matrix of the normal equations is formed."""
 LINEAR = ("zero", "nonneg")
 """Kinds of side constraints that become terms and equalities."""
+CONE_ROWS = 4
+"""Rows of second-order cones at most, in units of the coordinates."""
 TO_BOUNDARY = 0.99
 """Share of the way to the boundary that a step may take."""
 CENTRALITY, LONG = 3, 0.9
@@ -112,6 +118,9 @@ PIVOT = 1e-3
 its column: the inverse says how many digits that costs, which are refined."""
 SINGULAR = 1e-12
 """Ratio of pivots below which the rows of a vertex count as dependent."""
+CURVED = 12
+"""Steps of Newton's method at most where the face has boundaries of second-order cones; four to six
+are usual."""
 REFINEMENTS = 4
 """Steps of iterative refinement of the equations of a face."""
 ON_BOUND = 1e-14
@@ -158,15 +167,20 @@ def unfit(problem: Problem) -> str:
         return f"it has {problem.d:,} coordinates; at most {MOST_COORDINATES:,} are taken"
     if not (problem.penalty is None or isinstance(problem.penalty, L1 | NonNegative)):
         return f"of its penalty ({problem.penalty.name})"
-    kinds = () if problem.side is None else [kind for kind, _ in problem.side.dims]
-    if any(kind not in LINEAR for kind in kinds):
-        return "of its side constraints, which are not linear"
+    dims = () if problem.side is None else problem.side.dims
+    if any(kind == "psd" for kind, _ in dims):
+        return "of its cone of matrices"
+    rows = sum(size for kind, size in dims if kind == "soc")
+    if rows > CONE_ROWS * (problem.d + 1):
+        return f"its second-order cones have {rows:,} rows, more than {CONE_ROWS} a coordinate"
     return ""
 
 
 @dataclass(frozen=True)
 class InteriorPoint(SubproblemSolver):
-    """The built-in solver for many terms in few coordinates, with linear side constraints or none.
+    """The built-in solver for many terms in few coordinates, with side constraints or none.
+
+    These may be linear, or few and short second-order cones.
 
     Parameters
     ----------
@@ -222,7 +236,7 @@ class InteriorPoint(SubproblemSolver):
         """Follow the central path until the target, a proof, or a limit; the status."""
         if run.terms.inconsistent:
             return "infeasible"
-        if not len(run.terms):  # squares alone, nothing is on a piece
+        if not len(run.terms) and not run.terms.cones:  # squares alone, nothing is on a piece
             run.solve_equations()
             return "optimal" if run.reached else "inaccurate"
         if start is not None and run.begin_on_face(start):
@@ -304,6 +318,9 @@ class IntervalTerms:
         The budget that a term is in; -1 for those of the objective.
     linears, constants : arrays, shape (k, d) and (k,)
         What else is in the budgets.
+    cones : SecondOrderCones
+        Those among the side constraints. Where multipliers y are asked for, theirs come after those
+        of the equalities.
     """
 
     problem: Problem
@@ -322,6 +339,7 @@ class IntervalTerms:
     part: NDArray[np.intp]
     linears: Array
     constants: Array
+    cones: SecondOrderCones
     passes: int = 0
 
     @classmethod
@@ -360,6 +378,7 @@ class IntervalTerms:
             np.concatenate([lo, extra[1]]), np.concatenate([hi, extra[2]]),
             E[chosen], e[chosen], chosen, tied, equal_rows, inconsistent,
             np.full(len(b) + extra.shape[1], -1), np.zeros((0, d)), np.zeros(0),
+            SecondOrderCones.of(problem),
         )
 
     def __len__(self) -> int:
@@ -500,10 +519,14 @@ class IntervalTerms:
 
         A helper of a norm, ``t_j >= |x_j|``, is about as large as what it bounds.
         """
-        if not self.own.shape[0]:
+        if not self.own.shape[0] and not self.cones:
             return unit
         unseen = (self.problem.column_sizes == 0) & ~self.quadratic().any(axis=0)
-        sizes = abs(self.own).tocoo()
+        sizes = abs(self.own)
+        if self.cones:
+            of_cones = self.cones.sums(self.cones.sizes)
+            sizes = sp.vstack([sizes, sp.csr_matrix(of_cones)])
+        sizes = sizes.tocoo()
         given, unit = unit, np.where(unseen, 0.0, unit)
         while unseen.any():  # a helper may bound another one
             known = np.bincount(sizes.row, sizes.data * unit[sizes.col], sizes.shape[0])
@@ -530,24 +553,36 @@ class IntervalTerms:
         ends = np.isinf(self.lo) | np.isinf(self.hi)
         return np.flatnonzero((self.q == 0) & ends)
 
-    def violation(self, t: Array) -> float:
-        """The largest violation of an inequality, relative to the sizes of the inequalities."""
+    @property
+    def bounded(self) -> bool:
+        """Whether there are points where it is infinite, equalities apart."""
+        return bool(len(self.endless) or len(self.cones))
+
+    def violation(self, x: Array, t: Array) -> float:
+        """The largest violation of an inequality, relative to their sizes, or of a cone."""
+        outside = self.cones.violation(x) if self.cones else 0.0
+        if not len(self.endless):
+            return outside
         z = (t - self.b)[self.endless]
         beyond = np.where(np.isinf(self.hi[self.endless]), z, -z)
         size = np.abs(t[self.endless]) + np.abs(self.b[self.endless])
-        return float(beyond.max() / max(float(size.max()), 1e-300))
+        return max(outside, float(beyond.max() / max(float(size.max()), 1e-300)))
 
     def stationarity(self, x: Array, At_theta: Array, y: Array) -> Array:
-        """``M x + q + A' theta - E' y``."""
+        """``M x + q + A' theta - E' y``, and with multipliers of the cones ``- G' z``."""
         out = self.problem.quadratic.apply(x) + self.problem.linear + At_theta
-        return out - self.E.T @ y if len(y) else out
+        k = len(self.e)
+        if len(y) > k:
+            out = out - self.cones.adjoint(y[k:])
+        return out - self.E.T @ y[:k] if k else out
 
 
 def linear_rows(problem: Problem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows of the side constraints that are inequalities, and those that are equalities."""
     below, equal = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
     for kind, _, rows in problem.side.blocks() if problem.side is not None else ():
-        (equal if kind == "zero" else below).append(np.arange(rows.start, rows.stop))
+        if kind in LINEAR:
+            (equal if kind == "zero" else below).append(np.arange(rows.start, rows.stop))
     return np.concatenate(below), np.concatenate(equal)
 
 
@@ -662,6 +697,8 @@ class SearchDirection(NamedTuple):
     y: Array
     dual: Array
     At: Array
+    s: Array
+    z: Array
 
 
 class PrimalDualPath:
@@ -669,7 +706,8 @@ class PrimalDualPath:
 
     `primal` holds the multipliers below and above of the ends that are there, and the budgets'
     slacks; `dual` what they are complementary to: ``theta - lo``, ``hi - theta`` and the
-    multipliers of the budgets. `t` is ``A x``, `At` is ``A' theta``.
+    multipliers of the budgets. `t` is ``A x``, `At` is ``A' theta``; `s` and `z` are the cones'
+    slacks and multipliers.
     """
 
     def __init__(self, terms: IntervalTerms, x: Array | None = None) -> None:
@@ -686,14 +724,18 @@ class PrimalDualPath:
         self.budgets = len(f.constants)
         held = f.part >= 0
         self.lo, self.hi = np.where(held, f.lo, 0.0), np.where(held, f.hi, 0.0)
-        self.y = np.zeros(len(f.e))
+        self.y, self.s, self.z = np.zeros(len(f.e)), np.zeros(0), np.zeros(0)
+        self.cone_width = np.zeros(len(f.cones))
         self.weights = np.zeros(self.budgets)
         self.dx = np.zeros(f.problem.d)
         self.M = terms.quadratic()
         self.linear_program = not (f.q.any() or self.M.any())
         self._begin_within() if self.budgets else self._begin(x)
         self.At = f.adjoint(self.theta)
-        self.first = (float(np.abs(self.x).max(initial=0.0)) + 1e-300, float(self.width.max()))
+        self.first = (
+            float(np.abs(self.x).max(initial=0.0)) + 1e-300,
+            float(self.width.max(initial=self.cone_width.max(initial=0.0))),
+        )
 
     def of_terms(self, weights: Array) -> Array | float:
         """The budgets' `weights` at their terms, 0 elsewhere."""
@@ -740,7 +782,8 @@ class PrimalDualPath:
         self.t = f.forward(self.x)
         away = np.abs(self.t - f.b)[self.live]
         reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
-        self.level = 0.3 * reach * float(np.mean(self.width))
+        usual = float(np.mean(self.width)) if len(f) else float(np.abs(f.problem.linear).max())
+        self.level = 0.3 * reach * (usual if usual > 0.0 else 1.0)
         self.rescale_constraints()
         self.central(self.level)
 
@@ -750,6 +793,10 @@ class PrimalDualPath:
         H = f.gram(weight) + M
         diagonal = np.diag(H)
         self.unseen = (diagonal == 0.0) & ~f.E.any(axis=0)
+        if f.cones:  # what a coordinate costs that a cone alone holds says nothing of its size
+            self.bounds = self.unseen & f.cones.matrix.any(axis=0)
+            self.unseen &= ~self.bounds
+            linear = np.where(self.bounds, 0.0, linear)
         top = float(diagonal.max(initial=0.0))
         usual = np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
         self.regular = REGULAR_STEP * usual
@@ -809,6 +856,8 @@ class PrimalDualPath:
         usual_width = float(np.mean(width[finite & of_losses]))
         self.width = np.where(finite, width, usual_width)
         self.level = BUDGET_LEVEL * reach * usual_width
+        if f.cones:
+            self.cone_width = np.full(len(f.cones), usual_width)
         self.central(self.level)
 
     def rescale_constraints(self) -> None:
@@ -818,6 +867,13 @@ class PrimalDualPath:
         constraint comes to hold, and the steps shrink to nothing.
         """
         f = self.terms
+        if f.cones:
+            of_rows = f.cones.sizes @ self.unit
+            size = np.sqrt(f.cones.sums(of_rows * of_rows))
+            pull = float((self.width * f.counted).sum())
+            pull += float(np.abs(f.problem.linear) @ self.unit)
+            usual = PRESSURE * (pull if pull > 0.0 else 1.0)
+            self.cone_width = usual / np.where((size > 0) & np.isfinite(size), size, 1.0)
         own = np.flatnonzero(~f.counted & ~(self.has_low & self.has_high))
         if not len(own):
             return
@@ -858,6 +914,17 @@ class PrimalDualPath:
         from_high = self.has_high & ~from_low
         theta[from_high] = hi[from_high] - high[from_high]
         self.theta = theta
+        if f.cones:
+            at, cones, entries = f.cones.helpers(self.bounds & (f.problem.linear > 0.0))
+            if len(at):
+                cost = f.problem.linear[at] / entries
+                self.cone_width[cones] = cost
+                levels = f.cones.levels(self.x, level, self.cone_width)
+                heads = f.cones.at_cost(self.x, cones, cost, levels[cones])
+                self.x = self.x.copy()
+                self.x[at] += (heads - f.cones.slack(self.x)[f.cones.heads[cones]]) / entries
+            levels = f.cones.levels(self.x, level, self.cone_width)
+            self.s, self.z = f.cones.first(self.x, levels, self.cone_width)
         self.dual = np.concatenate([low[self.lower], high[self.upper], self.weights])
         self.primal = level / self.dual
         if self.budgets:
@@ -896,10 +963,15 @@ class PrimalDualPath:
         f = self.terms
         return f.linears @ self.x + f.constants + self._sums(self.hi * above - self.lo * below)
 
+    @property
+    def multipliers(self) -> Array:
+        """Of the equalities, then of the cones."""
+        return np.concatenate([self.y, self.z]) if len(self.z) else self.y
+
     def residuals(self) -> tuple[Array, Array, Array, Array]:
         """Of stationarity, of the margins (without multipliers), of budgets, of equalities."""
         f = self.terms
-        of_x = f.stationarity(self.x, self.At, self.y)
+        of_x = f.stationarity(self.x, self.At, self.multipliers)
         short = self.t - f.b
         if f.q.any():
             short -= f.q * self.theta
@@ -921,6 +993,10 @@ class PrimalDualPath:
         D = self.live_is / np.maximum(f.q + low_ratio + high_ratio, 1e-300)
         H = f.gram(D)
         H += self.M
+        scaling = whole = None
+        if f.cones:
+            scaling = Scaling(f.cones, self.s, self.z)
+            whole = H + scaling.matrix.T @ scaling.matrix
         G, k, v = f.linears, np.zeros(len(f.e)), None
         if self.budgets:
             v = self.lo * low_ratio + self.hi * high_ratio
@@ -932,13 +1008,17 @@ class PrimalDualPath:
             inner = self._sums(D * low_ratio * high_ratio * (self.hi - self.lo) ** 2)
             k = np.concatenate([k, own_ratio + inner])
         try:
-            system = _System(H, np.vstack([f.E, G]), self.regular, k)
+            system = _System(H if whole is None else whole, np.vstack([f.E, G]), self.regular, k)
         except (sla.LinAlgError, ValueError):
             return 0.0
         of_x, short, over, equal = self.residuals()
+        apart = f.cones.slack(self.x) - self.s if scaling is not None else self.s
 
-        def towards(products: Array | None) -> SearchDirection:
-            """The step to these products of primal and dual, straight to 0 without."""
+        def towards(products: Array | None, of_cones: Array) -> SearchDirection:
+            """The step to these products of primal and dual, straight to 0 without.
+
+            `of_cones` is ``W dz + W^-1 ds``.
+            """
             wanted = np.zeros(len(ratio)) if products is None else products / self.dual
             low, high, slack = self.by_end(wanted)
             rho = -short if products is None else high - low - short
@@ -948,7 +1028,11 @@ class PrimalDualPath:
                 below, above, _ = self.by_end(self.primal)
                 rest = self._sums(self.lo * (low - below) - self.hi * (high - above) + Dv * rho)
                 second = np.concatenate([second, rest - over - (slack - self.primal[-len(over):])])
-            dx, z = system.solve(w - of_x, second)
+            pull = of_x
+            if scaling is not None:
+                rest_of_cones = of_cones - scaling.undone(apart)
+                pull = of_x - scaling.matrix.T @ rest_of_cones
+            dx, z = system.solve(w - pull, second)
             y, weight = z[: len(f.e)], -z[len(f.e):]
             t = f.forward(dx)
             at_terms = self.of_terms(weight)
@@ -964,20 +1048,32 @@ class PrimalDualPath:
             At = H @ dx - self.M @ dx - w
             if v is not None:
                 At += weight @ (G - f.linears)
-            return SearchDirection(dx, t, primal, dtheta, y, dual, At)
+            ds = dz = self.s
+            if scaling is not None:
+                ds = f.cones.matrix @ dx + apart
+                dz = scaling.undone(rest_of_cones - scaling.matrix @ dx)
+            return SearchDirection(dx, t, primal, dtheta, y, dual, At, ds, dz)
 
         # Predictor: straight to products of 0.
-        product = float(self.primal @ self.dual)
-        step = towards(None)
+        product = self.product
+        of_cones = self.s if scaling is None else -scaling.point
+        step = towards(None, of_cones)
         dual, primal = self._lengths(step, 1.0)
         after = product + primal * float(step.primal @ self.dual)
         after += dual * float((self.primal + primal * step.primal) @ step.dual)
+        if scaling is not None:
+            after += primal * float(step.s @ self.z)
+            after += dual * float((self.s + primal * step.s) @ step.z)
         share = min(max(after / product, 0.0), 1.0) if product > 0 else 0.0
-        level = share**3 * product / max(len(ratio), 1)
+        level = share**3 * product / max(len(ratio) + len(f.cones), 1)
         # Corrector: towards products at `level`, with what the predictor's products leave out.
         products = step.primal * step.dual
         np.subtract(level, products, out=products)
-        step = towards(products)
+        if scaling is not None:
+            second = f.cones.product(scaling.undone(step.s), scaling.times(step.z))
+            wanted = level * f.cones.unit - second
+            of_cones = f.cones.quotient(wanted, scaling.point) - scaling.point
+        step = towards(products, of_cones)
         reach = self._lengths(step, TO_BOUNDARY)
         for _ in range(CENTRALITY):
             if min(reach) >= LONG:
@@ -986,7 +1082,7 @@ class PrimalDualPath:
             ahead = (self.primal + primal * step.primal) * (self.dual + dual * step.dual)
             wanted = np.clip(ahead, level / CENTRAL, CENTRAL * level) - ahead
             products = products + np.maximum(wanted, -CENTRAL * level)
-            better = towards(products)
+            better = towards(products, of_cones)
             found = self._lengths(better, TO_BOUNDARY)
             gained = min(found) - min(reach)
             if gained > 0:
@@ -1002,6 +1098,9 @@ class PrimalDualPath:
         self.dual += to_dual * step.dual
         self.theta += to_dual * step.theta
         self.y = self.y + to_dual * step.y
+        if scaling is not None:
+            self.s = self.s + to_primal * step.s
+            self.z = self.z + to_dual * step.z
         self.At = self.At + to_dual * step.At
         self.weights = self.dual[len(self.dual) - self.budgets:]
         self.dx = step.x
@@ -1010,11 +1109,31 @@ class PrimalDualPath:
 
     def _lengths(self, step: SearchDirection, share: float) -> tuple[float, float]:
         """How far slopes and multipliers may go along `step`, of the way to the boundary."""
-        dual = min(1.0, share * _longest_step(self.dual, step.dual))
-        primal = min(1.0, share * _longest_step(self.primal, step.primal))
+        dual = _longest_step(self.dual, step.dual)
+        primal = _longest_step(self.primal, step.primal)
+        if len(self.z):
+            dual = min(dual, self.terms.cones.longest_step(self.z, step.z))
+            primal = min(primal, self.terms.cones.longest_step(self.s, step.s))
+        dual, primal = min(1.0, share * dual), min(1.0, share * primal)
         return (dual, primal) if self.linear_program else (min(dual, primal),) * 2
 
     # -- what is known of it ---------------------------------------------------------------------
+
+    @property
+    def product(self) -> float:
+        """Of primal and dual, the cones' with them."""
+        return float(self.primal @ self.dual) + (float(self.s @ self.z) if len(self.z) else 0.0)
+
+    def on_face(self) -> Array:
+        """The multipliers of the equalities and of the cones, on the face that is pointed at."""
+        f = self.terms
+        if not f.cones:
+            return self.y
+        reach = f.cones.sizes @ np.abs(self.x) + np.abs(f.cones.offset)
+        usual = np.sqrt(f.cones.sums(reach * reach))
+        return np.concatenate([
+            self.y, f.cones.rounded(self.s, self.z, usual, self.cone_width)
+        ])
 
     def near_end(self) -> tuple[Mask, Mask]:
         """Which slopes the iterate points at their lower, and at their upper end."""
@@ -1034,8 +1153,10 @@ class PrimalDualPath:
         of_x, short, over, equal = self.residuals()
         slope = np.maximum(np.abs(self.theta), self.width) * self.live_is
         size = np.abs(self.x) + float(np.abs(self.x).mean()) if len(self.x) else self.x
-        total = float(self.primal @ self.dual)
+        total = self.product
         total += float(np.abs(short + below - above) @ slope) + float(np.abs(of_x) @ size)
+        if len(self.z):
+            total += float(np.abs(self.terms.cones.slack(self.x) - self.s) @ np.abs(self.z))
         total += float(np.abs(equal) @ np.abs(self.y)) + float(np.abs(over) @ self.weights)
         return total if np.isfinite(total) else np.inf
 
@@ -1052,7 +1173,7 @@ class PrimalDualPath:
         """Whether the iterates have grown beyond anything that an optimum should be."""
         size = float(np.abs(self.x).max(initial=0.0))
         slope = float(np.abs(self.theta).max(initial=0.0))
-        slope = max(slope, float(np.abs(self.y).max(initial=0.0)))
+        slope = max(slope, float(np.abs(self.multipliers).max(initial=0.0)))
         return size > GROWN * self.first[0] or slope > FAR * self.first[1]
 
     @property
@@ -1082,6 +1203,10 @@ class PrimalDualPath:
             return False
         if len(f.e) and float(np.abs(f.E @ p).max()) > RAY * float(np.abs(f.E).max()):
             return False
+        if f.cones:
+            along = f.cones.matrix @ p
+            if f.cones.room(along).min() < -RAY * float(np.abs(f.cones.matrix).max()):
+                return False
         t = np.where(np.abs(t) > RAY * float(np.abs(t).max(initial=0.0)), t, 0.0)
         return falls_without_end(t, f.lo, f.hi, f.problem.linear * p)
 
@@ -1089,12 +1214,15 @@ class PrimalDualPath:
         """Whether slopes of constraints and equalities show that nothing satisfies them all."""
         f = self.terms
         ray = np.where(self.live & (f.q == 0) & ~(self.has_low & self.has_high), self.theta, 0.0)
-        value = float(f.b @ ray) + float(f.e @ self.y)
+        value = float(f.b @ ray) + float(f.e @ self.y) + float(f.cones.offset @ self.z)
         if not value < 0:
             return False
         of_terms = f.adjoint(ray)
         left = of_terms - (f.E.T @ self.y if len(f.e) else 0.0)
+        if f.cones:
+            left = left - f.cones.adjoint(self.z)
         size = float(np.abs(f.b) @ np.abs(ray)) + float(np.abs(f.e) @ np.abs(self.y))
+        size += float(np.abs(f.cones.offset) @ np.abs(self.z))
         reach = 1.0 + float(np.abs(self.x).max(initial=0.0))
         return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
 
@@ -1160,7 +1288,7 @@ class Attempt:
         """Evaluate a pair and keep it if it is the best; whether it is."""
         x = self.terms.at_bounds(x)
         gap, size = self.gap_of(x, theta, y)
-        if np.isinf(gap) and len(self.terms.endless):
+        if np.isinf(gap) and self.terms.bounded:
             # Where the optimum has nothing but zeros every rounding error is a large violation.
             x = self.terms.within_bounds(x)
             gap, size = self.gap_of(x, theta, y)
@@ -1183,11 +1311,16 @@ class Attempt:
             held = diagonal > 0
             cost[held] = np.minimum(cost[held], 0.5 * residual[held] ** 2 / diagonal[held])
         gap += float(cost.sum())
-        if len(f.e):
-            gap += float(np.abs(f.E @ x + f.e) @ np.abs(y))
+        k = len(f.e)
+        if k:
+            gap += float(np.abs(f.E @ x + f.e) @ np.abs(y[:k]))
         size = float(np.abs(theta) @ np.maximum(np.abs(t), LEAST_SIZE * f.margins))
         size += float(np.abs(f.problem.linear) @ np.abs(x))
-        apart = bool(len(f.endless)) and f.violation(t) > VIOLATED
+        if f.cones:
+            slack = f.cones.slack(x)
+            gap += float(np.abs(f.cones.sums(slack * y[k:])).sum())
+            size += float(np.abs(slack) @ np.abs(y[k:]))
+        apart = f.bounded and f.violation(x, t) > VIOLATED
         if len(f.e) and not apart:
             reach = np.abs(f.E) @ np.abs(x) + np.abs(f.e)
             apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())
@@ -1215,7 +1348,7 @@ class Attempt:
         of_rows, own = f.rows(best.theta)
         theta = of_rows.copy() if of_rows is best.theta else of_rows
         y = np.zeros(f.equal + len(f.tied))
-        y[f.chosen] = best.y
+        y[f.chosen] = best.y[: len(f.e)]
         theta[f.tied] = -y[f.equal:]
         losses, side = f.problem.losses, f.problem.side
         theta = np.clip(theta, losses.lo, losses.hi)
@@ -1225,6 +1358,7 @@ class Attempt:
         multipliers = np.zeros(len(side.offset))
         multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
         multipliers[equal] = y[: f.equal]
+        multipliers[f.cones.at] = best.y[len(f.e):]
         return self.moved_inside(best), theta, multipliers
 
     def moved_inside(self, best: PrimalDualPair) -> Array:
@@ -1255,6 +1389,10 @@ class Attempt:
         tight = below[side.slack(x)[below] <= VIOLATED * units[below]]
         rows = side.matrix[np.concatenate([tight, equal])].toarray()
         room = np.concatenate([units[tight], np.zeros(len(equal))])
+        if self.terms.cones:
+            normals, sizes = self.terms.cones.tight(x, VIOLATED)
+            rows, room = np.vstack([normals, rows]), np.concatenate([sizes, room])
+            tight = np.arange(len(sizes) + len(tight))
         move = np.linalg.lstsq(rows, room, rcond=None)[0] if len(room) else np.zeros(len(x))
         enough = rows[: len(tight)] @ move >= 0.5 * room[: len(tight)]
         return x + move if enough.all() else x
@@ -1270,8 +1408,8 @@ class Attempt:
             if side is not None and np.isfinite(side.nearness(path.x)):
                 self.inside = path.x
         if estimate < self.least:
-            self.nearest = (path.x, self.clipped(path), path.y)
-        violation = self.terms.violation(path.t) if len(self.terms.endless) else 0.0
+            self.nearest = (path.x, self.clipped(path), path.multipliers)
+        violation = self.terms.violation(path.x, path.t) if self.terms.bounded else 0.0
         if estimate < 0.7 * self.least:
             self.least, self.idle = estimate, 0
         elif VIOLATED < violation < CLOSER * self.violation:
@@ -1284,9 +1422,9 @@ class Attempt:
             self.target = max(self.asked, self.tol * (value - estimate))
         if estimate <= self.target:
             if self.tol:
-                self.consider(path.x, self.rounded(path)[0], path.y)
+                self.consider(path.x, self.rounded(path)[0], path.multipliers)
             if not self.reached:
-                self.consider(path.x, self.clipped(path), path.y)
+                self.consider(path.x, self.clipped(path), path.multipliers)
             if self.reached:
                 if not self.tol:
                     self.consider_face(path)  # for slopes and multipliers that are 0, not nearly so
@@ -1301,7 +1439,7 @@ class Attempt:
 
     def examine_last(self, path: PrimalDualPath) -> None:
         """The same at the end of the path, whatever the estimate: the iterate, then its face."""
-        self.consider(path.x, self.clipped(path), path.y)
+        self.consider(path.x, self.clipped(path), path.multipliers)
         if self.nearest is not None and not self.reached:
             self.consider(*self.nearest)
         if not self.reached:
@@ -1326,10 +1464,10 @@ class Attempt:
         if self.reached and self.large(inside):
             return
         if not f.b.any():  # every term has its kink at 0, which may be the optimum
-            self.consider(np.zeros_like(path.x), self.clipped(path), path.y)
+            self.consider(np.zeros_like(path.x), self.clipped(path), path.multipliers)
             if self.reached:
                 return
-        self.solve_face(path.M, path.x, theta, path.y, inside)
+        self.solve_face(path.M, path.x, theta, path.on_face(), inside)
 
     def solve_equations(self) -> None:
         """What there is to do for squares and equalities alone."""
@@ -1350,13 +1488,14 @@ class Attempt:
         k = len(f.split)
         theta[n: n + k] = np.minimum(given[f.split], 0.0)
         theta[f.split] = np.maximum(given[f.split], 0.0)
-        y = np.zeros(len(f.e))
+        y = np.zeros(len(f.e) + len(f.cones.offset))
         side = f.problem.side
         if side is not None and start.multipliers is not None and len(start.multipliers):
             below, equal = linear_rows(f.problem)
             theta[len(f) - len(below):] = start.multipliers[below]
             both = np.concatenate([start.multipliers[equal], -given[f.tied]])
-            y = both[f.chosen]
+            y[: len(f.e)] = both[f.chosen]
+            y[len(f.e):] = start.multipliers[f.cones.at]
         if isinstance(f.problem.penalty, L1):
             at = np.flatnonzero(f.problem.penalty.kappa)
             free = -(f.problem.design.adjoint(given) + f.problem.linear
@@ -1378,7 +1517,7 @@ class Attempt:
         """Whether few kinks and nothing else lead from near the optimum to it as their vertex."""
         f, d = self.terms, self.terms.problem.d
         few = len(f) > d and len(f) * (d + AT_LEAST) ** 2 <= FEW
-        if not few or f.q.any() or len(f.e) or not np.isfinite(f.hi - f.lo).all():
+        if not few or f.q.any() or len(f.e) or f.cones or not np.isfinite(f.hi - f.lo).all():
             return False
         if not (f.lo < f.hi).all() or f.quadratic().any() or not np.isfinite(x).all():
             return False
@@ -1402,6 +1541,8 @@ class Attempt:
             if found is None:
                 return
             x, theta, y = found
+            if f.cones:
+                y = np.concatenate([y[: len(f.e)], f.cones.project(y[len(f.e):])])
             low, high = theta < f.lo, theta > f.hi
             theta = np.clip(theta, f.lo, f.hi)
             self.on_face |= self.consider(x, theta, y)
@@ -1444,24 +1585,41 @@ def optimum_on_face(
     free[held], others[by] = False, False
     x, theta = x.copy(), theta.copy()
     x[held] = f.b[kinks[by]] / factors
-    B, rest = np.vstack([B[others], f.E])[:, free], kinks[others]
-    H = H[np.ix_(free, free)] if len(held) else H
-    try:
-        systems = [_FaceSystem(H, B)] * 2 if len(H) else []
-    except (sla.LinAlgError, ValueError):
-        return None
-    for system in systems:  # the second time for what rounding left
+    rest, H0, B0, e = kinks[others], H, np.vstack([B[others], f.E]), len(f.e)
+    system, before = None, np.inf
+    for turn in range(CURVED if f.cones else 2):  # once more for what rounding, and curves, left
+        curved = f.cones.face(x, y[e:]) if f.cones else None
+        if f.cones and curved is None:
+            return None
+        if system is None or curved is not None:
+            H, B = (H0, B0) if curved is None else (H0 + curved[0], np.vstack([B0, curved[1]]))
+            try:
+                system = _FaceSystem(H[np.ix_(free, free)], B[:, free]) if free.any() else None
+            except (sla.LinAlgError, ValueError):
+                return None
+        if system is None:
+            break
         t = f.forward(x)
         slopes = theta.copy()
         slopes[bent] = (t[bent] - f.b[bent]) / f.q[bent]
         first = -f.stationarity(x, f.adjoint(slopes), y)
         second = np.concatenate([f.b[rest] - t[rest], -f.e - f.E @ x])
+        if curved is not None:
+            second = np.concatenate([second, curved[2]])
         step = system.solve(first[free], second)
         if step is None:
             return None
-        x[free] += step[0]
         theta[rest] += step[1][: len(rest)]
-        y = y - step[1][len(rest):]
+        of_side = -step[1][len(rest):]
+        x = x.copy()
+        x[free] += step[0]
+        z = f.cones.moved(x, y[e:], of_side[e:]) if f.cones else y[e:]
+        y = np.concatenate([y[:e] + of_side[:e], z])
+        if curved is not None:
+            length = float(np.abs(step[0]).max(initial=0.0))
+            if turn > 1 and not length < 0.5 * before:
+                break
+            before = length
     if len(bent):
         theta[bent] = (f.forward(x)[bent] - f.b[bent]) / f.q[bent]
     if len(held):

@@ -154,6 +154,8 @@ def _is_for_interior_point(problem: Problem) -> bool:
     """Whether side constraints or a missing square leave `problem` to the interior point method."""
     if problem.side is None and not problem.without_curvature:
         return False
+    if not problem.n and loaded("cvxscreen.solvers.cones:are_many")(problem):
+        return False
     return bool(loaded("cvxscreen.solvers.interior_point:takes")(problem))
 
 

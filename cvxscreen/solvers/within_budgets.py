@@ -134,7 +134,7 @@ def _over_all(
         return None
     theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
     run = Attempt(terms, 0.0)
-    run.best = PrimalDualPair(terms.at_bounds(path.x), theta, path.y, 0.0, 0.0)
+    run.best = PrimalDualPair(terms.at_bounds(path.x), theta, path.multipliers, 0.0, 0.0)
     x, slopes, multipliers = run.answer()
     slopes_of = tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
     return WithinBudgets(x, slopes_of, path.weights, multipliers, steps)

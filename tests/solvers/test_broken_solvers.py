@@ -78,10 +78,11 @@ BROKEN: dict[str, Callable[[Problem], SubproblemResult]] = {
 
 
 def fenced(n: int) -> Problem:
-    """A hinge problem in a second-order cone, so that no built-in solve comes to the rescue."""
+    """A hinge problem in a cone of matrices, so that no built-in solve comes to the rescue."""
     base = build(Case("hinge", n=n, d=4, C=1.0))
-    rows = sp.vstack([sp.csr_array((1, 4)), sp.eye_array(4)])
-    side = SideConstraints(rows, np.append(0.1, np.full(4, 0.01)), [("soc", 5)])
+    # [[0.1, w_0 + 0.01], [w_0 + 0.01, 0.1]]
+    rows = sp.csr_array(([1.0, 1.0], ([1, 2], [0, 0])), shape=(4, 4))
+    side = SideConstraints(rows, np.array([0.1, 0.01, 0.01, 0.1]), [("psd", 2)])
     return Problem(base.design, base.losses, base.quadratic, base.linear, side=side)
 
 

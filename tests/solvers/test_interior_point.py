@@ -159,11 +159,14 @@ def test_a_norm_in_a_constraint(norm: str, loss: str, ridge: float, radius: floa
 
 
 def test_only_what_is_taken() -> None:
-    """A cone that is not linear, or too many coordinates: refused, with the reason."""
+    """A cone of matrices, long cones or too many coordinates: refused, with the reason."""
     problem = portfolio()
     cone = SideConstraints(sp.identity(9, format="csr"), np.ones(9), (("psd", 3),))
-    with pytest.raises(InvalidInput, match="not linear"):
+    with pytest.raises(InvalidInput, match="cone of matrices"):
         SOLVE(replace(problem, side=cone))
+    rows = sp.csr_matrix(np.ones((50, 9)))
+    with pytest.raises(InvalidInput, match="50 rows"):
+        SOLVE(replace(problem, side=SideConstraints(rows, np.ones(50), (("soc", 50),))))
     wide = Problem(
         Rows(np.ones((3, 2001))), Losses.repeated(3, 1.0, 0.0, 0.0, -1.0, 0.0),
         Quadratic(np.ones(2001)), np.zeros(2001),

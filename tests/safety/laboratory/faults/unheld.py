@@ -53,6 +53,12 @@ inner = of(
     f"{INNER}::test_only_a_rounding_error_is_moved_onto_a_bound", f"{INNER}::test_constraints",
     f"{INNER}::test_infeasible",
 )
+CONES = "solvers/test_second_order.py"
+coned = of(
+    "solvers/interior_point.py",
+    f"{CONES}::test_the_gap_charges_cones_and_knows_no_point_outside",
+    f"{CONES}::test_directions_and_multipliers_prove_what_cones_allow",
+)
 lp = of(
     "solvers/linear_program.py", f"{LP}::test_many_terms_are_solved_as_by_highs",
     f"{LP}::test_with_many_terms_the_weights_of_a_vertex_are_zero_or_not",
@@ -60,6 +66,22 @@ lp = of(
 )
 
 FAULTS = (
+    coned("what a cone's multiplier does not balance", DROPPED,
+          "out = out - self.cones.adjoint(y[k:])", "out = out - 0.0 * self.cones.adjoint(y[k:])",
+          "another problem is solved"),
+    coned("a slack times its multiplier", DROPPED,
+          "gap += float(np.abs(f.cones.sums(slack * y[k:])).sum())", "gap += 0.0",
+          "the path ends far from the optimum"),
+    coned("a point outside of a cone", DROPPED,
+          "outside = self.cones.violation(x) if self.cones else 0.0", "outside = 0.0",
+          "a point outside the constraints looks optimal"),
+    coned("a direction that leaves a cone", DROPPED,
+          "if f.cones.room(along).min() < -RAY * float(np.abs(f.cones.matrix).max()):",
+          "if False:",
+          "a bounded problem is called unbounded"),
+    coned("multipliers of cones that do not cancel", DROPPED,
+          "left = left - f.cones.adjoint(self.z)", "left = left - 0.0 * f.cones.adjoint(self.z)",
+          "a feasible problem is called infeasible"),
     proof("the rounding of a precise residual", DROPPED,
           "error = factor * size * problem.column_sizes + EPS * np.abs(value)",
           "error, value = 0.0 * value, 0.0 * value", "a gap that is too small",
@@ -164,7 +186,7 @@ FAULTS = (
     inner("what a residual costs", DROPPED, "gap += float(cost.sum())", "gap += 0.0",
           "slopes that balance nothing reach the target"),
     inner("a violated inequality", DROPPED,
-          "apart = bool(len(f.endless)) and f.violation(t) > VIOLATED", "apart = False",
+          "apart = f.bounded and f.violation(x, t) > VIOLATED", "apart = False",
           "a point outside the constraints is the answer"),
     inner("a violated equality", DROPPED,
           "apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())", "apart = False",

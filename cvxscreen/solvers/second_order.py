@@ -1,0 +1,319 @@
+"""Second-order cones of an interior point method: Nesterov and Todd's scaling, cone by cone.
+
+A slack ``s = G x + g`` and its multiplier z lie in a product of cones ``Q = {(u0, u1): u0 >=
+|u1|}``. The scaling W of a pair inside is the symmetric automorphism of the cone with
+
+::
+
+    W z = W^-1 s = lambda,        W = eta (2 v v' - J),     J = diag(1, -1, ..., -1),
+    eta^4 = (s' J s) / (z' J z),  v = (w + e) / sqrt(2 (w_0 + 1)),
+    w = (s / |s|_J + J z / |z|_J) / sqrt(2 + 2 s' z / (|s|_J |z|_J)),   |u|_J^2 = u' J u
+
+(Nesterov and Todd 1997; Vandenberghe 2010, "The CVXOPT linear and quadratic cone program solvers",
+section 4). In it a step of Newton's method is ``W dz + W^-1 ds = right``, and what it adds to the
+normal equations is ``G' W^-2 G``. Cones of all sizes lie one after the other in the same vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cvxscreen.core.problem import Problem
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
+
+APEX = 1e-9
+"""By how much, relative to it, a multiplier must be inside the cone for its slack to be 0."""
+FIRST_SHARE = 1.0
+"""First products of slacks and multipliers, in units of their usual sizes."""
+LEAST_ROOM = 0.1
+"""How far inside a first slack is at least, in units of what it is a length of."""
+
+
+@dataclass(eq=False)
+class SecondOrderCones:
+    """``G x + g`` in a product of second-order cones.
+
+    Attributes
+    ----------
+    matrix, offset : arrays, shape (m, d) and (m,)
+        G and g.
+    heads : array of int, shape (c,)
+        The first row of each cone.
+    at : array of int, shape (m,)
+        Their rows among those of the side constraints.
+    """
+
+    matrix: Array
+    offset: Array
+    heads: Index
+    at: Index
+
+    @classmethod
+    def of(cls, problem: Problem) -> SecondOrderCones:
+        """Those of `problem`, of which there may be none."""
+        none = np.zeros(0, dtype=np.intp)
+        side = problem.side
+        if side is None:
+            return cls(np.zeros((0, problem.d)), np.zeros(0), none, none)
+        cones = [rows for kind, _, rows in side.blocks() if kind == "soc"]
+        at = np.concatenate([none, *(np.arange(rows.start, rows.stop) for rows in cones)])
+        sizes = np.array([rows.stop - rows.start for rows in cones], dtype=np.intp)
+        heads = np.cumsum(sizes) - sizes
+        return cls(side.matrix[at].toarray(), side.offset[at], heads.astype(np.intp), at)
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    @cached_property
+    def owner(self) -> Index:
+        """The cone of each row."""
+        sizes = np.diff(np.append(self.heads, len(self.offset)))
+        return np.repeat(np.arange(len(self.heads)), sizes)
+
+    @cached_property
+    def tail(self) -> Array:
+        """1 for the rows that are no head."""
+        out = np.ones(len(self.offset))
+        out[self.heads] = 0.0
+        return out
+
+    @cached_property
+    def signs(self) -> Array:
+        """The diagonal of J."""
+        return 1.0 - 2.0 * self.tail
+
+    @cached_property
+    def unit(self) -> Array:
+        """e, the unit of every cone."""
+        return 1.0 - self.tail
+
+    # -- vectors of the cones ---------------------------------------------------------------
+
+    def sums(self, values: Array) -> Array:
+        """Sums over the rows of each cone."""
+        return np.asarray(np.add.reduceat(values, self.heads, axis=0))
+
+    def split(self, u: Array) -> tuple[Array, Array]:
+        """Head and length of the rest, each of shape (c,)."""
+        return u[self.heads], np.sqrt(self.sums(self.tail * u * u))
+
+    def room(self, u: Array) -> Array:
+        """``u0 - |u1|``, negative outside."""
+        head, length = self.split(u)
+        return head - length
+
+    def squares(self, u: Array) -> Array:
+        """``u' J u``, without cancelling more than `room` does; positive for u inside."""
+        head, length = self.split(u)
+        return np.maximum((head - length) * (head + length), 1e-300)
+
+    def product(self, u: Array, v: Array) -> Array:
+        """Jordan product ``(u' v, u0 v1 + v0 u1)``."""
+        out = u[self.heads][self.owner] * v + v[self.heads][self.owner] * u
+        out[self.heads] = self.sums(u * v)
+        return out
+
+    def quotient(self, u: Array, by: Array) -> Array:
+        """The v with ``by o v = u``."""
+        first = self.sums(self.signs * by * u) / self.squares(by)
+        out = (u - first[self.owner] * by) / by[self.heads][self.owner]
+        out[self.heads] = first
+        return out
+
+    def inverse(self, u: Array) -> Array:
+        """The v with ``u o v = e``."""
+        return self.signs * u / self.squares(u)[self.owner]
+
+    def project(self, u: Array) -> Array:
+        """The nearest point of the cones, which are their own duals."""
+        head, length = self.split(u)
+        inside = length <= head
+        middle = np.where(length <= -head, 0.0, 0.5 * (head + length))
+        share = np.where(inside, 1.0, middle / np.where(length > 0.0, length, 1.0))
+        out = u * share[self.owner]
+        out[self.heads] = np.where(inside, head, middle)
+        return out
+
+    def longest_step(self, u: Array, change: Array) -> float:
+        """How far ``u + t change`` stays inside, a million at most; u is inside."""
+        root = np.sqrt(self.squares(u))
+        unit = u / root[self.owner]
+        along = self.sums(self.signs * unit * change)
+        share = (along + change[self.heads]) / (unit[self.heads] + 1.0)
+        rest = np.sqrt(self.sums(self.tail * (change - share[self.owner] * unit) ** 2))
+        return 1.0 / max(1e-6, float(((rest - along) / root).max(initial=0.0)))
+
+    # -- of points --------------------------------------------------------------------------
+
+    def slack(self, x: Array) -> Array:
+        """``G x + g``."""
+        return self.matrix @ x + self.offset
+
+    def adjoint(self, z: Array) -> Array:
+        """``G' z``."""
+        return self.matrix.T @ z
+
+    @cached_property
+    def sizes(self) -> Array:
+        """``|G|``."""
+        return np.abs(self.matrix)
+
+    def violation(self, x: Array) -> float:
+        """How far outside of a cone x is, relative to the terms of its rows."""
+        reach = self.sizes @ np.abs(x) + np.abs(self.offset)
+        units = np.sqrt(self.sums(reach * reach))
+        room = self.room(self.slack(x))
+        return float((-room / np.where(units > 0.0, units, 1.0)).max(initial=0.0))
+
+    def tight(self, x: Array, room: float) -> tuple[Array, Array]:
+        """Gradients at x of ``u0 - |u1|`` where that is at most `room`, relative; and its units.
+
+        At a slack of 0 that of its head.
+        """
+        reach = self.sizes @ np.abs(x) + np.abs(self.offset)
+        units = np.sqrt(self.sums(reach * reach))
+        units = np.where(units > 0.0, units, 1.0)
+        s = self.slack(x)
+        length = self.split(s)[1]
+        along = -self.tail * s / np.where(length > 0.0, length, 1.0)[self.owner] + self.unit
+        close = self.room(s) <= room * units
+        return self.sums(along[:, None] * self.matrix)[close], units[close]
+
+    def helpers(self, alone: Mask) -> tuple[Index, Index, Array]:
+        """Coordinates `alone` in the head of one cone; that cone, and what the head has of them.
+
+        Bounds of norms in the objective are of this kind.
+        """
+        columns = np.flatnonzero(alone & (np.count_nonzero(self.matrix, axis=0) == 1))
+        rows = np.argmax(self.matrix[:, columns] != 0.0, axis=0)
+        entries = self.matrix[rows, columns]
+        ours = (self.tail[rows] == 0.0) & (entries > 0.0)
+        _, first = np.unique(np.where(ours, self.owner[rows], -1), return_index=True)
+        kept = first[ours[first]]
+        return columns[kept], self.owner[rows[kept]], entries[kept]
+
+    def levels(self, x: Array, level: float, usual: Array) -> Array:
+        """First products: no smaller share of slack times multiplier than the terms begin with."""
+        head, length = self.split(self.slack(x))
+        return np.maximum(level, FIRST_SHARE * usual * np.maximum(np.abs(head), length))
+
+    def at_cost(self, x: Array, cones: Index, cost: Array, level: Array) -> Array:
+        """Heads with which the multipliers of `cones` have these heads, products at `level`."""
+        length = self.split(self.slack(x))[1][cones]
+        half = length - 0.5 * level / cost
+        return length + np.sqrt(half * half + length * level / cost) - half
+
+    def first(self, x: Array, level: Array, usual: Array) -> tuple[Array, Array]:
+        """A slack near that of x, and a multiplier, with products at `level`.
+
+        Where x is outside, the multiplier is of its `usual` size, shape (c,), at least: a smaller
+        one lets the slack fall long before the constraint holds.
+        """
+        s = self.slack(x)
+        head, length = self.split(s)
+        outside = head <= length
+        least = LEAST_ROOM * np.maximum(np.abs(head), length) + level / usual
+        s[self.heads] = np.where(outside, length + least, head)
+        z = level[self.owner] * self.inverse(s)
+        raised = np.where(outside, np.maximum(usual / z[self.heads], 1.0), 1.0)
+        return s, z * raised[self.owner]
+
+    def rounded(self, s: Array, z: Array, usual: Array, width: Array) -> Array:
+        """The multipliers of the face that a pair points at.
+
+        0 where the slack is going to be inside of its cone; on the boundary as the slack is; left
+        as they are, inside, where the slack is going to be 0.
+
+        Parameters
+        ----------
+        usual, width : arrays, shape (c,)
+            Sizes of the slacks and of the multipliers.
+        """
+        (s0, s1), (z0, z1) = self.split(s), self.split(z)
+        free = (z0 + z1) * usual < (s0 - s1) * width
+        apex = ~free & ((z0 - z1) * usual > (s0 + s1) * width)
+        value = np.where(free, 0.0, 0.5 * (z0 + z1))
+        boundary = -s * (value / np.where(s1 > 0.0, s1, 1.0))[self.owner]
+        boundary[self.heads] = value
+        return np.where(apex[self.owner], z, boundary)
+
+    def face(self, x: Array, z: Array) -> tuple[Array, Array, Array] | None:
+        """Curvature, rows and their right sides of the face that multipliers point at; at x.
+
+        A slack on the boundary has ``u0 - |u1| = 0``, linear at x; one with a multiplier inside
+        the cone is 0, row by row. None where there is no such face: a slack of 0 on a boundary.
+        """
+        s, d = self.slack(x), self.matrix.shape[1]
+        (s0, s1), (z0, z1) = self.split(s), self.split(z)
+        curvature, rows, right = np.zeros((d, d)), [np.zeros((0, d))], [np.zeros(0)]
+        for cone in np.flatnonzero(z0 > 0.0):
+            at = np.flatnonzero(self.owner == cone)
+            if z0[cone] - z1[cone] > APEX * z0[cone]:
+                rows.append(self.matrix[at])
+                right.append(-s[at])
+                continue
+            if not s1[cone] > 0.0:
+                return None
+            G, u = self.matrix[at[1:]], s[at[1:]] / s1[cone]
+            across = u @ G
+            curvature += (z0[cone] / s1[cone]) * (G.T @ G - np.outer(across, across))
+            rows.append((self.matrix[at[0]] - across)[None])
+            right.append(s1[cone: cone + 1] - s0[cone: cone + 1])
+        return curvature, np.vstack(rows), np.concatenate(right)
+
+    def moved(self, x: Array, z: Array, step: Array) -> Array:
+        """The multipliers after a step of those of the `face`, on its boundaries at x."""
+        s, z = self.slack(x), z.copy()
+        s1, (z0, z1) = self.split(s)[1], self.split(z)
+        for cone in np.flatnonzero(z0 > 0.0):
+            at = np.flatnonzero(self.owner == cone)
+            if z0[cone] - z1[cone] > APEX * z0[cone]:
+                z[at] += step[: len(at)]
+                step = step[len(at):]
+                continue
+            value = z0[cone] + step[0]
+            z[at] = -s[at] * (value / max(s1[cone], 1e-300))
+            z[at[0]] = value
+            step = step[1:]
+        return z
+
+
+class Scaling:
+    """The scaling of a pair inside the cones; see the module's docstring."""
+
+    def __init__(self, cones: SecondOrderCones, s: Array, z: Array) -> None:
+        self.cones = cones
+        owner = cones.owner
+        of_s, of_z = np.sqrt(cones.squares(s)), np.sqrt(cones.squares(z))
+        unit_s, unit_z = s / of_s[owner], z / of_z[owner]
+        w = unit_s + cones.signs * unit_z
+        w /= np.sqrt(2.0 + 2.0 * cones.sums(unit_s * unit_z))[owner]
+        self.v = (w + cones.unit) / np.sqrt(2.0 * (w[cones.heads] + 1.0))[owner]
+        self.eta = np.sqrt(of_s / of_z)[owner]
+        self.point = self.times(z)
+
+    def times(self, u: Array) -> Array:
+        """``W u``."""
+        along = self.cones.sums(self.v * u)[self.cones.owner]
+        return self.eta * (2.0 * along * self.v - self.cones.signs * u)
+
+    def undone(self, u: Array) -> Array:
+        """``W^-1 u``, of a vector or of every column of a matrix."""
+        reflected, signs = self.cones.signs * self.v, self.cones.signs
+        eta, owner = self.eta, self.cones.owner
+        if u.ndim == 1:
+            return (2.0 * self.cones.sums(reflected * u)[owner] * reflected - signs * u) / eta
+        along = self.cones.sums(reflected[:, None] * u)[owner]
+        return (2.0 * along * reflected[:, None] - signs[:, None] * u) / eta[:, None]
+
+    @cached_property
+    def matrix(self) -> Array:
+        """``W^-1 G``."""
+        return self.undone(self.cones.matrix)
