@@ -99,6 +99,7 @@ def test_solves_to_the_optimum(mode: str, sparse: bool) -> None:
     assert "LP-SVM" in str(problem)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("kind", ["plain", "integers", "repeated rows", "scaled", "sparse"])
 @pytest.mark.parametrize("mode", ["safe", "certified"])
 def test_many_terms_are_solved_as_by_highs(kind: str, mode: str) -> None:
