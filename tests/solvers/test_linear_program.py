@@ -249,13 +249,14 @@ def ends(cost: np.ndarray, **program: object) -> tuple[float, float]:
     return values[0], -values[1]
 
 
+@pytest.mark.parametrize("seeds", [(0, 1, 2), pytest.param((3, 4, 5), marks=pytest.mark.long)])
 def test_every_decision_is_that_of_the_theorems_linear_programs(
-    monkeypatch: pytest.MonkeyPatch,
+    seeds: tuple[int, ...], monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Theorems 6 and 7 from the sets they are about, term by term and feature by feature."""
     monkeypatch.setattr(bound, "CLOSE", -1.0)  # kinks and support decide by programs of their own
     made = np.zeros(3, dtype=int)
-    for seed in range(6):
+    for seed in seeds:
         problem = make(seed, [0.7, 0.5, 0.3][seed % 3], n=20, d=3)
         A, n, d = by_columns(problem.design).toarray(), 20, 3
         for w, alpha in references(problem, np.random.default_rng(seed)):
@@ -281,7 +282,7 @@ def test_every_decision_is_that_of_the_theorems_linear_programs(
             ):
                 assert not ((own != rule) & (np.abs(distance) > 1e-7)).any()
             made += [verdict.zero.sum(), verdict.linear.sum(), verdict.dropped.sum()]
-    assert (made > [4, 100, 10]).all(), made
+    assert (made > [2, 50, 5]).all(), made
 
 
 def test_the_bound_from_kinks_is_the_optimum_of_its_linear_program() -> None:
