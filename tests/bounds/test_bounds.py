@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 from functools import cache
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import dot, exact
-from strategies import CASES, HALVES, LOSSES, Case, Reference, array, build, points, reference
+from strategies import (
+    CASES,
+    HALVES,
+    LOSSES,
+    Case,
+    Reference,
+    array,
+    build,
+    inside,
+    points,
+    reference,
+)
 
 from cvxscreen.api import solve
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, midpoint_ball, named
@@ -122,22 +131,6 @@ def test_midpoint_is_attained_with_primal_and_dual_both_off() -> None:
         assert region.contains(optimum)
         assert not replace(region, radius=0.99 * region.radius).contains(optimum)
 
-
-def inside(ref: Reference, region: Region) -> bool:
-    """Whether the exact optimum is in the region, in rational arithmetic (penalised part)."""
-    if isinstance(region, Everywhere):
-        return True
-    assert ref.truth is not None
-    assert ref.exact is not None
-    free = ref.problem.quadratic.free
-    for part in region.balls:
-        step = [
-            Fraction(0) if free[j] else a - b
-            for j, (a, b) in enumerate(zip(ref.truth.x, exact(part.centre), strict=True))
-        ]
-        if dot(step, ref.exact.apply(step)) > Fraction(part.radius) ** 2:
-            return False
-    return True
 
 
 @cache

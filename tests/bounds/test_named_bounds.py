@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import dot, exact
-from strategies import LOSSES, Case, Reference, build, reference
+from strategies import LOSSES, Case, Reference, build, inside, reference, wrong
 
 from cvxscreen.api import screen, solve
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE, available, named, named_pair
-from cvxscreen.bounds.regions import CutBall, Everywhere, Region
+from cvxscreen.bounds.regions import CutBall, Everywhere
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models.regression import regression
 from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.reduction import Verdict, judge
+from cvxscreen.screening.reduction import judge
 
 GAPS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9)
 
@@ -29,33 +27,6 @@ GAPS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9)
 # -- the optimum is inside, and nothing is decided wrongly --------------------------------------
 
 
-def inside(ref: Reference, region: Region) -> bool:
-    """Whether the exact optimum is in every part of the region, in rational arithmetic."""
-    if isinstance(region, Everywhere):
-        return True
-    assert ref.truth is not None
-    assert ref.exact is not None
-    free = ref.problem.quadratic.free
-    x = [Fraction(0) if free[j] else value for j, value in enumerate(ref.truth.x)]
-    for ball in region.balls:
-        centre = exact(np.where(free, 0.0, ball.centre))
-        step = [a - b for a, b in zip(x, centre, strict=True)]
-        if dot(step, ref.exact.apply(step)) > Fraction(ball.radius) ** 2:
-            return False
-    if isinstance(region, CutBall):
-        return dot(exact(region.normal.x), ref.exact.apply(x)) >= Fraction(region.level)
-    return True
-
-
-def wrong(ref: Reference, verdict: Verdict) -> int:
-    """How many decisions the exact optimum contradicts."""
-    assert ref.truth is not None
-    assert ref.exact is not None
-    bad = 0
-    for i in np.flatnonzero(verdict.codes >= 0):
-        first, last = ref.exact.ends[i][verdict.codes[i]]
-        bad += not first <= ref.truth.margins[i] <= last
-    return bad
 
 
 def blurred(ref: Reference, gap: float, rng: np.random.Generator) -> Point:

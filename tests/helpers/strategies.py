@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import Any
@@ -19,11 +20,11 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import Exact, Optimum, exact, optimum
+from exact import Exact, Optimum, dot, exact, optimum
 from hypothesis import strategies as st
 
 from cvxscreen.bounds import midpoint_ball
-from cvxscreen.bounds.regions import Ball
+from cvxscreen.bounds.regions import Ball, CutBall, Everywhere, Region
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
@@ -31,7 +32,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
 from cvxscreen.models.svm import svm
-from cvxscreen.screening.reduction import Selection
+from cvxscreen.screening.reduction import Selection, Verdict
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution
 
@@ -238,6 +239,38 @@ def points(ref: Reference, rng: np.random.Generator, count: int = 3) -> Iterator
         else:
             pair = reference_point(problem, x, theta)
             yield pair if kind == 3 else reference_point(problem, pair.x_theta, pair.theta)
+
+
+def inside(ref: Reference, region: Region) -> bool:
+    """Whether the exact optimum is in every part of the region, in rational arithmetic.
+
+    Of the penalised coordinates: balls say nothing of the others.
+    """
+    if isinstance(region, Everywhere):
+        return True
+    assert ref.truth is not None
+    assert ref.exact is not None
+    free = ref.problem.quadratic.free
+    x = [Fraction(0) if free[j] else value for j, value in enumerate(ref.truth.x)]
+    for ball in region.balls:
+        centre = exact(np.where(free, 0.0, ball.centre))
+        step = [a - b for a, b in zip(x, centre, strict=True)]
+        if dot(step, ref.exact.apply(step)) > Fraction(ball.radius) ** 2:
+            return False
+    if isinstance(region, CutBall):
+        return dot(exact(region.normal.x), ref.exact.apply(x)) >= Fraction(region.level)
+    return True
+
+
+def wrong(ref: Reference, verdict: Verdict) -> int:
+    """How many decisions the exact optimum contradicts."""
+    assert ref.truth is not None
+    assert ref.exact is not None
+    bad = 0
+    for i in np.flatnonzero(verdict.codes >= 0):
+        first, last = ref.exact.ends[i][verdict.codes[i]]
+        bad += not first <= ref.truth.margins[i] <= last
+    return bad
 
 
 def suboptimal(ref: Reference, x: np.ndarray) -> float:

@@ -24,6 +24,7 @@ from strategies import (
     points,
     reference,
     solved,
+    wrong,
 )
 
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE
@@ -46,16 +47,6 @@ SCALES = tuple(10.0**power for power in range(-6, 7, 2))
 Tally = tuple[Counter[str], Counter[str]]
 """Decisions and wrong ones by bound."""
 
-
-def wrong(ref: Reference, verdict: Verdict) -> int:
-    """How many decisions the exact optimum contradicts."""
-    assert ref.truth is not None
-    assert ref.exact is not None
-    bad = 0
-    for i in np.flatnonzero(verdict.codes >= 0):
-        first, last = ref.exact.ends[i][verdict.codes[i]]
-        bad += not first <= ref.truth.margins[i] <= last
-    return bad
 
 
 def count(ref: Reference, name: str, verdict: Verdict, tally: Tally) -> None:
