@@ -77,6 +77,13 @@ SYSTEM = 600.0
 to be cheap: a factor then costs at most some 200 passes over the data. Measured, squared hinge and
 Huber, 20 values of C, of the time of coordinate descent: 16,000 x 100 to 48,000 x 300 and 16,000 x
 500 (2 to 430) 0.15 to 1.1, 1,600 x 500 (5,200) 4."""
+FAR, UNBEGUN, TALLER = 5500.0, 0.9, 16
+"""The same from where coordinate descent is given up far from the optimum, as what goes on else,
+`DualActiveSet`, is slow, too; and a relative gap of which it has hardly begun, or a number of terms
+a coordinate, one of which is asked for. Measured, squared and smoothed hinge, C from 1 to 100, of
+its time: 8,000 x 800 to 50,000 x 1,000 (1,800 to 5,000) 0.06 to 0.9, in the mean 0.2; 9,000 x 900
+from gaps of 0.6 and 0.8 1.4 and 1.7; 10,000 x 1,100 and 12,000 x 1,180 (6,000 to 8,100) 0.4 to 1.5;
+4,000 x 800 (8,200, less than `MANY` terms a coordinate) 0.3 to 6."""
 SEVERAL, MOST = 4, 1200
 """Least rows a coordinate and most coordinates of a problem that the interior point method takes
 over from coordinate descent."""
@@ -223,16 +230,28 @@ def needs_no_smoothing(problem: Problem) -> bool:
     return n >= max(MANY * d, 1) and bool((problem.losses.q > 0.0).all())
 
 
-def systems_are_cheap(problem: Problem) -> bool:
-    """Whether a system of sparse rows costs less than the passes that it saves."""
+def systems_are_cheap(problem: Problem, most: float = SYSTEM) -> bool:
+    """Whether a system of sparse rows costs less than the passes that it saves.
+
+    That is some `most` ``d^2`` for each row and share of its entries that is stored.
+    """
     (n, d), design = problem.design.shape, problem.design
     return (
         isinstance(design, Rows)
         and problem.quadratic.matrix is None
         and MANY * d <= n
         and d <= DENSE_LIMIT
-        and d**2 <= SYSTEM * n * design.filled
+        and d**2 <= most * n * design.filled
     )
+
+
+def takes_over(problem: Problem, gap: float) -> bool:
+    """Whether Newton's method is the quickest from nothing where coordinate descent is given up.
+
+    That has come to a relative gap `gap`.
+    """
+    slow = gap > UNBEGUN or problem.n >= TALLER * problem.d
+    return systems_are_cheap(problem, FAR if slow and needs_no_smoothing(problem) else SYSTEM)
 
 
 def interior_point_outpaces(problem: Problem) -> bool:

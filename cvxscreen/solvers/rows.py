@@ -32,7 +32,7 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     call_checked,
 )
-from cvxscreen.solvers.newton import Newton, interior_point_outpaces, systems_are_cheap
+from cvxscreen.solvers.newton import Newton, interior_point_outpaces, takes_over
 from cvxscreen.solvers.prediction import (
     SMALL,
     PredictionRadius,
@@ -359,7 +359,7 @@ class ScreenedRows(
 
             if not ready(reduced, self.inner):
                 counted = CLOCK.rent()
-                self.leave_to_newton(reduced, start)
+                self.leave_to_newton(reduced, start, 0.0)
             elif (found := self.descend(reduced, start)) is not None:
                 return found
             else:
@@ -395,7 +395,7 @@ class ScreenedRows(
                 self.result, self.last = found.after(self.result), True
                 return self.result
         if far:
-            self.leave_to_newton(problem, start)
+            self.leave_to_newton(problem, start, self.result.info["relative_gap"])
         if self.selects_terms and isinstance(state, Start):
             self.unevaluated, self.schedule.size = state, state.size
             return None
@@ -412,9 +412,9 @@ class ScreenedRows(
         factor = problem.d**2 / (problem.n * design.filled)
         return min(max(SELECTED, OF_FACTOR * factor), NEAR)
 
-    def leave_to_newton(self, problem: Problem, start: Start | None) -> None:
-        """From nothing: where Newton's systems are cheap it needs less than to select terms."""
-        if start is None and self.selects_terms and systems_are_cheap(problem):
+    def leave_to_newton(self, problem: Problem, start: Start | None, gap: float) -> None:
+        """From nothing, or what is no better, at a relative gap `gap`: where that is quickest."""
+        if start is None and self.selects_terms and takes_over(problem, gap):
             self.inner = self.schedule.inner = Newton(limits=self.inner.limits)
             self.selects_terms = False
 

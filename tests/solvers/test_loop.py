@@ -18,10 +18,16 @@ from cvxscreen.models.regression import regression
 from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers import dual_coordinate_descent, rows
+from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.interface import Start, SubproblemResult
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import MODES, solve_screened
-from cvxscreen.solvers.newton import Newton, interior_point_outpaces
+from cvxscreen.solvers.newton import (
+    Newton,
+    interior_point_outpaces,
+    systems_are_cheap,
+    takes_over,
+)
 from cvxscreen.solvers.prediction import SMALL, PredictionRadius
 from cvxscreen.solvers.rows import MAX_ROUNDS
 from cvxscreen.solvers.solution import Round, Solution
@@ -247,6 +253,36 @@ def test_the_interior_point_method_takes_over_from_descent(
     other = honest(solve_screened(problem, Newton(), mode="safe", tol=1e-8))
     assert abs(solution.value - other.value) <= solution.certificate.gap + other.certificate.gap
     assert called == ["optimal"]  # in safe mode what is proven is to leave the problem first
+
+
+@pytest.mark.parametrize(("loss", "rows", "from_gap"), [
+    ("squared_hinge", 2700, 0.0), ("smoothed_hinge", 2700, 0.0), ("squared_hinge", 1300, 0.9),
+    ("squared_hinge", 1200, np.inf),
+])
+def test_newton_takes_over_from_descent_far_from_the_optimum(
+    loss: str, rows: int, from_gap: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over smooth losses and many rows a coordinate, though a factor costs 800 passes or more."""
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    rng = np.random.default_rng(0)
+    X = sp.random_array((rows, 160), density=2 / 160, rng=rng, format="csr")
+    y = np.where(X @ rng.standard_normal(160) + 0.1 * rng.standard_normal(rows) > 0, 1.0, -1.0)
+    problem = svm(X, y, C=1e4, loss=loss)
+    assert not systems_are_cheap(problem)
+    for gap in (0.5, 0.95):
+        assert takes_over(problem, gap) is (gap > from_gap)
+    assert not takes_over(svm(X, y, C=1e4), 0.95)
+    called, answer = [], DualActiveSet.__call__
+
+    def watched(self: DualActiveSet, *args: Any) -> SubproblemResult:
+        called.append(self)
+        return answer(self, *args)
+
+    monkeypatch.setattr(DualActiveSet, "__call__", watched)
+    solution = honest(solve_screened(problem, tol=1e-6))
+    assert bool(called) is (from_gap > 1.0)
+    other = honest(solve_screened(problem, Newton(), mode="safe", tol=1e-8))
+    assert abs(solution.value - other.value) <= solution.certificate.gap + other.certificate.gap
 
 
 @pytest.mark.parametrize(("gap", "takes_over"), [(5e-3, False), (8e-3, True)])
