@@ -698,6 +698,8 @@ class Address:
     """
 
     def __init__(self, function: Any, signature: Any) -> None:
+        # By its arguments, as `ready` does: numba keeps apart what a whole signature asks for.
+        function.compile(tuple(signature.args))
         found = function.get_compile_result(signature)
         name = found.fndesc.llvm_cfunc_wrapper_name
         self.address, self.function = found.library.get_pointer_to_function(name), function

@@ -415,6 +415,17 @@ print(len(found))
 """
 
 
+def test_the_solver_handed_to_the_loop_is_the_one_that_is_kept_on_disk() -> None:
+    """Asked for by its arguments alone wherever it is: another key would compile it once more."""
+    from numba import types
+
+    segments._compiled_path()
+    stats, [made] = segments.newton.stats, segments.newton.overloads.values()
+    assert {type(key) for key in (*stats.cache_hits, *stats.cache_misses)} == {tuple}
+    number = types.float64
+    assert made.signature.return_type == types.Tuple((number, types.int64, number))
+
+
 def test_threads_that_begin_together_load_the_loop_once() -> None:
     run = subprocess.run(
         [sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=True
