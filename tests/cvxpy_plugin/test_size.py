@@ -154,6 +154,13 @@ def beside_a_norm(n: int, d: int, squares: float = 0.0) -> Any:
     return cp.Problem(cp.Minimize(cost + squares * cp.sum_squares(w) if squares else cost))
 
 
+def within_a_norm(n: int, d: int, budget: bool = False) -> Any:
+    X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+    rows = [cp.norm(X @ w - 1) <= n**0.5]
+    rows += [cp.cvar(X @ w, 0.9) <= 2.0] if budget else []
+    return cp.Problem(cp.Minimize(cp.norm1(X @ w - 2)), rows)
+
+
 def squared_by_a_form(n: int, d: int) -> Any:
     rng = np.random.default_rng(0)
     w, X = cp.Variable(d), rng.standard_normal((n, d))
@@ -186,6 +193,8 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "Huber's loss with bounds that OSQP is slow at": lambda: limited(4000, 20, cp.huber),
     "Huber's loss with bounds of middle size": lambda: limited(2600, 10, cp.huber),
     "a norm beside squares and many losses": lambda: beside_a_norm(15_000, 15, 1.0),
+    "a norm beside losses": lambda: beside_a_norm(2000, 20),
+    "losses within a norm of residuals": lambda: within_a_norm(3000, 20),
     "a squared norm beside losses": lambda: cp.Problem(
         fit(300, 10).objective + cp.Minimize(cp.norm(cp.Variable(10)) ** 2)),
     "kinks and a variance that OSQP is slow at": lambda: limited(4000, 20, cp.abs),
@@ -282,7 +291,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "kinks and a variance": (lambda: limited(2000, 10, cp.abs), "small (2010 terms)"),
     "a norm beside squares and losses": (
         lambda: beside_a_norm(6000, 10, 1.0), "small (6000 terms)"),
-    "a norm beside losses": (lambda: beside_a_norm(1500, 20), "small (1500 terms)"),
+    "a norm beside losses": (lambda: beside_a_norm(1000, 10), "small (1000 terms)"),
+    "a norm, and losses in a constraint": (lambda: within_a_norm(1500, 20, True), "small"),
     "Huber's loss without squares": (lambda: without_squares(1500, 5, cp.huber), "small"),
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
