@@ -786,7 +786,7 @@ class _Walk:
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
             return f"its loss (norms of many rows) {OF_A_KIND}"
-        if self.spectral and not held:
+        if self.spectral and not (held or terms):
             named = ", ".join(sorted(self.spectral))
             return f"without squares of the coordinates its term ({named}) {OF_A_KIND}"
         return ""

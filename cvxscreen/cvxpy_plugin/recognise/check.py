@@ -10,14 +10,19 @@ finite is looked at in all rows.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import supplied
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
@@ -32,6 +37,7 @@ from cvxscreen.cvxpy_plugin.recognise.sample import (
     slack_entries,
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, written
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 
 Array = NDArray[np.float64]
@@ -54,6 +60,10 @@ FEW = 200
 
 AGREEMENT = 1e-9
 """Largest relative difference of the two objectives."""
+
+SOLVED = 1e-6
+"""The same where helpers in cones of matrices are put at their best values by a solver of cones,
+which ends at 1e-8."""
 
 
 def check_points(recognition: Recognition, some: Problem | None = None) -> Iterator[Array]:
@@ -125,11 +135,16 @@ def check(
     own = [] if original is None else original.variables()
     read = [] if original is None or canonical.whole is None else canonical.whole.variables()
     helpers = [v for v in read if all(v is not variable for variable in own)]
+    in_matrices = helpers_in_matrices(recognition)
+    if len(in_matrices) and budgets is not None:
+        raise NotScreenable("budgets stand beside helpers of CVXPY in cones of matrices")
     sample = Sample.of(recognition) if budgets is None else None
     part = recognition.problem if sample is None else sample.problem(recognition.problem)
     with preserved_values(own), np.errstate(invalid="ignore", over="ignore"):
         some = None if sample is None else part
-        chosen = check_points(recognition, some) if at is None else [at]
+        chosen = list(check_points(recognition, some)) if at is None else [at]
+        if len(in_matrices):
+            chosen = [_where_they_exist(recognition, chosen[-1], in_matrices)]
         points = [
             at_best_helpers(recognition, x, budgets) if sample is None or sample.level is None
             else _at(sample.level, recognition, part, x) for x in chosen
@@ -159,7 +174,7 @@ def check(
                     truth -= canonical.sign * float(budgets.values(z).sum())
             if sample is not None and at is None and not _finite(recognition.problem.design, x):
                 raise NotScreenable("the data hold NaN or infinity")
-            _compare(recognition, x, truth, part)
+            _compare(recognition, x, truth, part, SOLVED if len(in_matrices) else AGREEMENT)
             if recognition.standard.cones:
                 _compare_constraints(recognition, z)
             for found in slacks:
@@ -188,8 +203,8 @@ def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = 
     helpers = recognition.helpers()
     if standard.canonical.original is None or not len(helpers):
         return x
-    x = x.copy()
-    columns = {int(j): problem.design.column(int(j)) for j in helpers}
+    x, in_matrices = x.copy(), helpers_in_matrices(recognition)
+    columns = {int(j): problem.design.column(int(j)) for j in np.setdiff1d(helpers, in_matrices)}
     rises = [] if budgets is None else [
         budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
     ]
@@ -206,7 +221,93 @@ def at_best_helpers(recognition: Recognition, x: Array, budgets: Stack | None = 
                 low = max(low, float(np.max(-levels[rise > 0] / rise[rise > 0])))
                 away = max(away, low)
             x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
+    return _at_best_in_matrices(problem, x, in_matrices) if len(in_matrices) else x
+
+
+def helpers_in_matrices(recognition: Recognition) -> Index:
+    """CVXPY's own helpers in cones of matrices of the recognised problem, and those tied to them.
+
+    They bound a nuclear norm, or a largest eigenvalue; none has its best value without the others.
+    """
+    side, helpers = recognition.problem.side, recognition.helpers()
+    if side is None or not len(helpers) or not any(kind == "psd" for kind, _ in side.dims):
+        return np.zeros(0, dtype=np.intp)
+    frame = sp.csr_array(side.matrix)[:, helpers]
+    flags = np.zeros(len(helpers), dtype=bool)
+    for kind, _, rows in side.runs:
+        if kind == "psd":
+            flags[frame[rows].indices] = True
+    while flags.any():
+        tied = flags | ((abs(frame).T @ (abs(frame) @ flags)) > 0)
+        if (tied == flags).all():
+            break
+        flags = tied
+    return np.asarray(helpers[flags])
+
+
+def _where_they_exist(recognition: Recognition, x: Array, helpers: Index) -> Array:
+    """The point nearest to `x` at which the `helpers` have values, as ``normNuc(W) <= t`` asks."""
+    problem = recognition.problem
+    rows, dims = _rows_with(_side(problem), helpers)
+    side = _side(problem)
+    return _conic_minimum(
+        np.ones(problem.d), -x, SideConstraints(side.matrix[rows], side.offset[rows], dims)
+    )
+
+
+def _at_best_in_matrices(problem: Problem, x: Array, helpers: Index) -> Array:
+    """`x` with the `helpers` at their best values for all other coordinates."""
+    if any(problem.design.column(int(j)).any() for j in helpers):
+        raise NotScreenable("a loss has a helper of CVXPY's in a cone of matrices")
+    x, side = x.copy(), _side(problem)
+    x[helpers] = 0.0
+    rows, dims = _rows_with(side, helpers)
+    own = SideConstraints(side.matrix[rows][:, helpers], side.slack(x)[rows], dims)
+    x[helpers] = _conic_minimum(np.zeros(len(helpers)), problem.linear[helpers], own)
     return x
+
+
+def _conic_minimum(diagonal: Array, linear: Array, side: SideConstraints) -> Array:
+    """The least of ``1/2 <x, D x> + <q, x>`` under side constraints, by Clarabel.
+
+    Raises
+    ------
+    NotScreenable
+        If it finds none.
+    """
+    least = supplied("cvxpy.problem")(
+        Problem(
+            design=Rows(np.zeros((0, len(linear)))), losses=Losses(*np.zeros((5, 0))),
+            quadratic=Quadratic(diagonal), linear=linear, side=side, kind="cvxpy",
+        )
+    )
+    (point,) = least.variables()
+    with suppress(cp.error.SolverError):
+        least.solve(solver="CLARABEL")
+    if point.value is None:
+        raise NotScreenable("no point was found at which the objective can be compared")
+    return np.asarray(point.value, dtype=np.float64)
+
+
+def _side(problem: Problem) -> SideConstraints:
+    if problem.side is None:
+        raise ValueError("a problem without side constraints has no cones")
+    return problem.side
+
+
+def _rows_with(side: SideConstraints, some: Index) -> tuple[Index, tuple[tuple[str, int], ...]]:
+    """The rows of the constraints that some coordinates are in, and their cones."""
+    touches = np.diff(sp.csr_array(sp.csr_array(side.matrix)[:, some]).indptr) > 0
+    taken, dims = [], []
+    for kind, size, rows in side.blocks():
+        at = np.arange(rows.start, rows.stop)
+        if kind in ("zero", "nonneg"):
+            at = at[touches[rows]]
+            size = len(at)
+        if len(at) and touches[rows].any():
+            taken.append(at)
+            dims.append((kind, size))
+    return np.concatenate(taken), tuple(dims)
 
 
 def _least_step(
@@ -305,7 +406,9 @@ def _finite(design: Any, x: Array) -> bool:
     return design.sparse or bool(np.isfinite(design.matrix @ x[: design.matrix.shape[1]]).all())
 
 
-def _compare(recognition: Recognition, x: Array, truth: float, part: Problem) -> None:
+def _compare(
+    recognition: Recognition, x: Array, truth: float, part: Problem, agreement: float
+) -> None:
     """The recognised objective, or the `part` of it in the sample, is the user's."""
     whole, margins = recognition.problem, part.design.forward(x)
     model = part.primal(x, margins)
@@ -320,7 +423,7 @@ def _compare(recognition: Recognition, x: Array, truth: float, part: Problem) ->
         raise NotScreenable(
             f"the objective is {truth} at a test point: variables may be outside its domain"
         )
-    if not abs(model - truth) <= AGREEMENT * scale:
+    if not abs(model - truth) <= agreement * scale:
         raise NotScreenable(
             f"the recognised objective does not agree with the problem's: {model:.6g} against "
             f"{truth:.6g} at a test point{_unfamiliar(recognition)}"

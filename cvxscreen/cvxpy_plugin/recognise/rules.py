@@ -49,6 +49,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import (
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     FAMILIAR,
+    Cone,
     Standard,
     written,
 )
@@ -67,6 +68,10 @@ DENSE_LIMIT = 3000
 MOST_TRIED = 100
 """Coordinates up to which less is asked: such a problem is small whatever becomes of it."""
 
+MOST_BESIDE, MATRIX = 600, 30
+"""The same of helpers in cones of matrices, and the largest of these: each helper is a coordinate
+of all reduced problems (a nuclear norm of 15 x 15: 240 helpers, and a matrix of 30 rows)."""
+
 HANDFUL = 4
 """Coordinates of a term of differences, first or second ones and in two dimensions."""
 
@@ -82,6 +87,11 @@ def by_rules(
     standard: Standard, *, composite: bool, strongly_convex: bool | None
 ) -> Recognition:
     """See `recognise.recognise_standard`."""
+    largest = max((cone.size for cone in cones_of_helpers(standard)), default=0)
+    if largest and strongly_convex is not False:
+        raise NotScreenable("what CVXPY writes with a cone of matrices is no loss")
+    if largest > MATRIX:
+        raise NotScreenable(f"a term needs a matrix of {largest} rows: more than {MATRIX}")
     draft = Draft.of(standard, composite=composite, strongly_convex=strongly_convex)
     if not standard.cones:  # all losses were read off the objective, and nothing stands beside them
         take_groups(draft)
@@ -197,6 +207,20 @@ def has_many_second_order_cones(standard: Standard) -> bool:
     return sum(cone.kind == "soc" for cone in standard.cones) >= MANY_CONES
 
 
+def cones_of_helpers(standard: Standard) -> list[Cone]:
+    """Cones of matrices with helpers of CVXPY's, a nuclear norm's say: of terms that are no losses.
+
+    Beside squares such terms are better left word for word (`cvxscreen.cvxpy_plugin.composite`).
+    """
+    matrices = [cone for cone in standard.cones if cone.kind == "psd"]
+    if not matrices:
+        return []
+    sparse = standard.rows.sparse
+    helpers = np.zeros(standard.rows.shape[0], dtype=bool)
+    helpers[rows_of(sparse)[~standard.own()[sparse.indices]]] = True
+    return [cone for cone in matrices if helpers[cone.rows].any()]
+
+
 def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
     if not draft.standard.cones:
@@ -306,7 +330,8 @@ def _check_helpers(draft: Draft, kept: Index) -> None:
     """
     helpers = int(np.count_nonzero(~draft.standard.own()[kept]))
     coordinates = len(kept) - helpers
-    if helpers > max(MOST_TRIED, HANDFUL * coordinates):
+    most = MOST_BESIDE if cones_of_helpers(draft.standard) else MOST_TRIED
+    if helpers > max(most, HANDFUL * coordinates):
         raise NotScreenable(
             f"there are {coordinates} coordinates and {helpers} helpers of CVXPY's that no loss "
             "accounts for"

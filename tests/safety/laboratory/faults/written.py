@@ -47,7 +47,20 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
 
+MATRICES = "cvxpy_plugin/test_matrix_terms.py"
+
+matrices = of("cvxpy_plugin/recognise/check.py",
+              f"{MATRICES}::test_another_weight_of_the_term_is_refused")
+
 FAULTS = (
+    matrices(
+        "helpers in cones of matrices left where they are", DROPPED,
+        "x[helpers] = _conic_minimum(", "_conic_minimum(",
+        "what a nuclear norm costs is compared with nothing",
+        f"{MATRICES}::test_the_answer_and_every_dual_value"),
+    matrices(
+        "objectives beside matrices that may differ by a hundredth", SHRUNK,
+        "SOLVED = 1e-6", "SOLVED = 1e-2", "a wrong weight of a nuclear norm passes"),
     of("cvxpy_plugin/answer.py", f"{SHORT}::test_another_length_is_refused")(
         "lengths that are never compared at the answer of a plain solve", DROPPED,
         "all(one.agrees() for one in shortened)", "True",
