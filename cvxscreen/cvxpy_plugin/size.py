@@ -108,6 +108,12 @@ quantile, Huber's and absolute losses with a norm, groups, a tracking error, `cv
 estimated 0.055 to 0.12: 3,000 x 10 36 to 83 ms for 124 to 175; 1,000 x 30 51 to 116 for 106 to 194;
 3,000 x 20 62 to 127 for 214 to 364; estimated 0.02, 1,000 x 10 37 to 67 for 42 to 63)."""
 
+BESIDE_MATRICES = 0.6
+"""The same for terms beside a nuclear norm or a largest eigenvalue, where there are no squares
+(hinges of 6 x 6 entries, first calls, plainly by SCS: 5,000 terms, estimated 0.5, 0.7 and 2.1 s for
+0.7 and 0.9; 15,000, estimated 1.5, 1.6 and 1.8 for 7.3 and 3.8; Huber's loss of three outputs and 10
+columns, 4,000 rows, estimated 0.9, 0.6 for 1.4)."""
+
 UNSURE, LOADED = 0.6, 0.4
 """The same where there are squares, or Huber's loss beside inequalities, but none of the
 coordinates: for OSQP before and after what screening takes is loaded, the first for other solvers,
@@ -816,6 +822,8 @@ class _Walk:
         simple = self.kinds <= SIMPLE and not (bound or self.beside or self.foreign or normed)
         if held and simple:
             terms, seconds = float(TERMS), BESIDE
+        elif self.spectral and not held:
+            terms, seconds = NEVER, BESIDE_MATRICES
         elif found.smooth and not held:
             terms, seconds = NEVER, ALONE
         else:

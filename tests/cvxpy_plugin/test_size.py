@@ -84,6 +84,11 @@ def spline(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.norm1(B @ c - at)), [cp.diff(c, 2) <= 0])
 
 
+def rows_and_nuclear_norm() -> Any:
+    M, X = cp.Variable((6, 6)), np.random.default_rng(0).standard_normal((5000, 6))
+    return cp.Problem(cp.Minimize(cp.sum_squares(X @ M - 1.0) + cp.normNuc(M)))
+
+
 def spectral(n: int, squares: float = 0.0) -> Any:
     M, X = cp.Variable((6, 6)), np.random.default_rng(0).standard_normal((n, 36))
     loss = cp.sum(cp.pos(1 - X @ cp.vec(M, order="F"))) + 0.1 * cp.normNuc(M)
@@ -184,6 +189,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a metric": lambda: metric(6000, 10),
     "many terms of few coordinates": lambda: spline(30_000, 25),
     "a nuclear norm beside squares": lambda: spectral(20_000, 1.0),
+    "many hinges and a nuclear norm": lambda: spectral(10_000),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
     "columns under an L1 norm, of one sign": lambda: lasso(300, 1000, nonneg=True),
@@ -308,7 +314,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
-    "a nuclear norm without squares": (lambda: spectral(5000), "squares of the coordinates"),
+    "a nuclear norm without squares": (lambda: spectral(5000), "small (5000 terms)"),
+    "squares and a nuclear norm": (rows_and_nuclear_norm, "squares of the coordinates"),
     "a norm in every loss": (lambda: shared(9000, 10, cp.norm), "hold convex terms (Pnorm"),
     "squares in every loss": (
         lambda: shared(9000, 10, cp.sum_squares), "hold convex terms (quad_over_lin"),
