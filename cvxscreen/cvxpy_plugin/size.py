@@ -111,8 +111,8 @@ estimated 0.055 to 0.12: 3,000 x 10 36 to 83 ms for 124 to 175; 1,000 x 30 51 to
 BESIDE_MATRICES = 0.6
 """The same for terms beside a nuclear norm or a largest eigenvalue, where there are no squares
 (hinges of 6 x 6 entries, first calls, plainly by SCS: 5,000 terms, estimated 0.5, 0.7 and 2.1 s for
-0.7 and 0.9; 15,000, estimated 1.5, 1.6 and 1.8 for 7.3 and 3.8; Huber's loss of three outputs and 10
-columns, 4,000 rows, estimated 0.9, 0.6 for 1.4)."""
+0.7 and 0.9; 15,000, estimated 1.5, 1.6 and 1.8 for 7.3 and 3.8; Huber's loss of three outputs and
+10 columns, 4,000 rows, estimated 0.9, 0.6 for 1.4)."""
 
 UNSURE, LOADED = 0.6, 0.4
 """The same where there are squares, or Huber's loss beside inequalities, but none of the

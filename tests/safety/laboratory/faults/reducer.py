@@ -92,7 +92,7 @@ FAULTS = (
             "CVXPY's dual values are not those of the problem",
             "cvxpy_plugin/test_solve.py::test_clarabel"),
     check("a recognition that does not agree is solved", DROPPED,
-          "if not abs(model - truth) <= AGREEMENT * scale:", "if False:",
+          "if not abs(model - truth) <= agreement * scale:", "if False:",
           "a defect of a rule reaches the user",
           "cvxpy_plugin/test_recognise.py::test_the_self_check_refuses_a_corrupted_recognition",
           "cvxpy_plugin/test_recognise.py::test_a_rule_that_goes_wrong_is_caught"),
