@@ -40,6 +40,7 @@ from cvxscreen.cvxpy_plugin.request import (
     ignore_warnings,
     installed,
     plain,
+    solved_shorter,
     warn_once,
 )
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, TRIALS, loops_loaded, measured
@@ -106,7 +107,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
     found = _recognised(problem, request)
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
-        if not (found == NO_SIDE or found.endswith(CANNOT_PAY)):
+        if not (found == NO_SIDE or found.endswith(CANNOT_PAY) or solved_shorter(problem)):
             warn_once(found)
         return value
     spent = perf_counter() - began

@@ -245,7 +245,7 @@ def solve(
     if request.leaves_choice and problem.status == cp.USER_LIMIT:
         # OSQP stops so on hinges and absolute values with constraints from 2,000 terms on.
         return supplied("cvxpy.another_solver")(problem, request, useless)
-    if useless.endswith(OF_A_KIND):
+    if useless.endswith(OF_A_KIND) and not solved_shorter(problem):
         warn_once(useless, CALLS_BETWEEN - 1)
     return value
 
@@ -292,6 +292,13 @@ ALREADY_SAID: list[str] = []
 CALLS_BETWEEN = 6
 """From `warn_once` up to the line that called ``prob.solve``: `screened_solve`, the two functions
 ``solve`` of `request` and `registration`, and CVXPY's."""
+
+
+def solved_shorter(problem: Any) -> bool:
+    """Whether the last solve was a plain one with long residuals as short ones."""
+    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
+    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
+    return isinstance(report, Report) and bool(report.beside)
 
 
 def warn_once(reason: str, calls: int = CALLS_BETWEEN) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -12,9 +13,10 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import size
+from cvxscreen.cvxpy_plugin import request, size
 from cvxscreen.cvxpy_plugin.recognise import triangular
 from cvxscreen.cvxpy_plugin.recognise.triangular import triangle_of, with_triangles
+from cvxscreen.errors import NotScreenedWarning
 
 cvxpy_plugin.register()
 
@@ -90,6 +92,16 @@ def test_the_answer_and_every_dual_value(form: str) -> None:
         assert np.allclose(mine.value, other.value, atol=1e-3)
     for mine, other in zip(short.constraints, plain.constraints, strict=True):
         assert np.allclose(mine.dual_value, other.dual_value, atol=1e-3)
+
+
+def test_what_has_become_shorter_gives_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The warning is about problems for which nothing was done."""
+    monkeypatch.setattr(request, "ALREADY_SAID", [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NotScreenedWarning)
+        FORMS["entropy"]().solve(method="screen")
+        FORMS["logistic"]().solve(method="screen")
+    assert not request.ALREADY_SAID
 
 
 def test_a_matrix_takes_no_more_rows_than_it_has_columns() -> None:
