@@ -239,7 +239,8 @@ def solve(
     try:
         value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
-        if not request.leaves_choice or problem.is_mixed_integer():
+        clarabel_s = f"'{DEFAULT}'" in str(failure)  # which is what would be tried next
+        if not request.leaves_choice or problem.is_mixed_integer() or clarabel_s:
             raise
         return supplied("cvxpy.another_solver")(problem, request, useless, failure)
     if request.leaves_choice and problem.status == cp.USER_LIMIT:

@@ -33,6 +33,9 @@ they are beside squares, and nothing can be done without these."""
 OF_A_KIND = "is of a kind that cannot be screened"
 """How a refusal ends that is no matter of size."""
 
+WITHOUT_SQUARES = "without squares of the coordinates its term"
+"""How one begins of a term that would stay beside them as it is."""
+
 CANNOT_PAY = "leaving some out cannot pay"
 """How the recogniser's refusals end that are, like those of this module, a matter of size."""
 
@@ -614,7 +617,7 @@ class _Walk:
         self.foreign: set[str] = set()
         self.spectral: set[str] = set()
         self.shared: set[str] = set()
-        self.foreign_rows = 0.0
+        self.foreign_rows, self.bounding = 0.0, False
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.left = VISITS
 
@@ -675,6 +678,7 @@ class _Walk:
                 continue
             if name in EXPONENTIAL:
                 self.foreign.add(name)
+                self.bounding |= not objective
                 self.foreign_rows += weight * here.size
             if name in ("norm1", "abs"):
                 self.shrunk |= _bare(here.args[0])
@@ -755,7 +759,7 @@ class _Walk:
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         held = self._held(tall)
-        reason = self._refusal(tall, terms, held)
+        reason = self._refusal(tall, terms, held or bool(broad))
         if reason:
             return Size(
                 coordinates=int(_total(self.sizes, self.residuals)), squares=self._folded(),
@@ -788,13 +792,16 @@ class _Walk:
             return "the problem has integer or boolean variables"
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             return f"its loss ({', '.join(sorted(self.foreign))}) {OF_A_KIND}"
+        if self.foreign and (self.bounding or not held):
+            named = ", ".join(sorted(self.foreign))
+            where = "in a constraint its term" if self.bounding else WITHOUT_SQUARES
+            return f"{where} ({named}) {OF_A_KIND}"
         if self.shared:
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
             return f"its loss (norms of many rows) {OF_A_KIND}"
         if self.spectral and not (held or terms):
-            named = ", ".join(sorted(self.spectral))
-            return f"without squares of the coordinates its term ({named}) {OF_A_KIND}"
+            return f"{WITHOUT_SQUARES} ({', '.join(sorted(self.spectral))}) {OF_A_KIND}"
         return ""
 
     def _compiled(self, found: Size, coordinates: set[int], held: bool) -> bool:

@@ -84,6 +84,15 @@ def spline(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.norm1(B @ c - at)), [cp.diff(c, 2) <= 0])
 
 
+def entropic(n: int, squares: float = 0.0, bound: float = 0.0) -> Any:
+    w, X = cp.Variable(10), np.random.default_rng(0).standard_normal((n, 10))
+    loss = cp.sum(cp.pos(1 - X @ w)) + (squares * cp.sum_squares(w) if squares else 0.0)
+    spread = cp.sum(cp.entr(w))
+    if bound:
+        return cp.Problem(cp.Minimize(loss), [spread >= bound])
+    return cp.Problem(cp.Minimize(loss - spread))
+
+
 def rows_and_nuclear_norm() -> Any:
     M, X = cp.Variable((6, 6)), np.random.default_rng(0).standard_normal((5000, 6))
     return cp.Problem(cp.Minimize(cp.sum_squares(X @ M - 1.0) + cp.normNuc(M)))
@@ -190,6 +199,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "many terms of few coordinates": lambda: spline(30_000, 25),
     "a nuclear norm beside squares": lambda: spectral(20_000, 1.0),
     "many hinges and a nuclear norm": lambda: spectral(10_000),
+    "an entropy beside squares": lambda: entropic(20_000, 1.0),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
     "columns under an L1 norm, of one sign": lambda: lasso(300, 1000, nonneg=True),
@@ -315,6 +325,8 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
     "a nuclear norm without squares": (lambda: spectral(5000), "small (5000 terms)"),
+    "an entropy without squares": (lambda: entropic(20_000), "squares of the coordinates"),
+    "an entropy in a constraint": (lambda: entropic(20_000, 1.0, 0.5), "in a constraint"),
     "squares and a nuclear norm": (rows_and_nuclear_norm, "squares of the coordinates"),
     "a norm in every loss": (lambda: shared(9000, 10, cp.norm), "hold convex terms (Pnorm"),
     "squares in every loss": (
