@@ -1216,6 +1216,8 @@ def _opposite_rows(rows: Array, end: Array) -> tuple[Array, Array, Array]:
     Of ``a u + b w >= e`` and ``a' u - b' w >= e'``, b and b' positive, the sum without w.
     """
     rows, end = rows[(rows != 0).sum(axis=1) == 2], end[(rows != 0).sum(axis=1) == 2]
+    if not len(rows):  # so it always is where there is one coordinate
+        return rows, end, end
     at = np.argsort(rows == 0, axis=1, kind="stable")[:, :2]
     order = np.lexsort((at[:, 1], at[:, 0]))
     rows, end, at = rows[order], end[order], at[order]

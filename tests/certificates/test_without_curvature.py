@@ -383,6 +383,15 @@ def boxed(side: SideConstraints, d: int) -> tuple[Any, Any]:
     return module.bounding_box(problem)
 
 
+def test_a_cone_in_one_coordinate_bounds_it() -> None:
+    """``|(x - 1, 1)| <= 3``, whose rows have no two coordinates that could be compared."""
+    side = SideConstraints(sp.csr_array([[0.0], [1.0], [0.0]]), [3.0, -1.0, 1.0], (("soc", 3),))
+    low, high = boxed(side, 1)
+    np.testing.assert_allclose([low, high], [[-2.0], [4.0]], rtol=1e-12)
+    assert low[0] <= 1.0 - 8.0**0.5
+    assert high[0] >= 1.0 + 8.0**0.5
+
+
 def test_a_ball_of_the_l1_norm_bounds_every_coordinate_and_its_helpers() -> None:
     """``s u >= w`` and ``u >= -s w``, whose sum has no w, and ``sum u <= 3``."""
     one, s = np.eye(3), np.array([2.0, 0.3, 1.0])
