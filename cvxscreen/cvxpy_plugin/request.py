@@ -297,9 +297,8 @@ CALLS_BETWEEN = 6
 
 def solved_shorter(problem: Any) -> bool:
     """Whether the last solve was a plain one with long residuals as short ones."""
-    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
-    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
-    return isinstance(report, Report) and bool(report.beside)
+    report = _report(problem)
+    return report is not None and bool(report.beside)
 
 
 def warn_once(reason: str, calls: int = CALLS_BETWEEN) -> None:
@@ -536,11 +535,10 @@ def _without_values(problem: Any) -> Iterator[None]:
 
 def add_estimate(problem: Any, request: Request) -> None:
     """Put into the report of a screened solve what a plain one is estimated to take."""
-    extra: Any = getattr(problem.solver_stats, "extra_stats", None)
-    report = extra.get("cvxscreen") if isinstance(extra, dict) else None
-    if isinstance(report, Report) and report.recognised:
+    report = _report(problem)
+    if report is not None and report.recognised:
         about = measured(problem).estimate(request.named)
-        extra["cvxscreen"] = replace(report, plain_estimate=about)
+        problem.solver_stats.extra_stats["cvxscreen"] = replace(report, plain_estimate=about)
 
 
 # -- the report -----------------------------------------------------------
@@ -630,9 +628,8 @@ class Report(Record, Immutable):
         InvalidInput
             If `problem` was not solved by ``prob.solve(method="screen")``.
         """
-        stats = getattr(getattr(problem, "solver_stats", None), "extra_stats", None)
-        found = stats.get("cvxscreen") if isinstance(stats, dict) else None
-        if not isinstance(found, cls):
+        found = _report(problem)
+        if found is None:
             raise InvalidInput(
                 "`problem` has no report; solve it with prob.solve(method='screen') first."
             )
@@ -687,6 +684,13 @@ class Report(Record, Immutable):
             return []
         about = f"about {self.plain_estimate:.1g} (a guess from sizes; `verify` measures)"
         return [("seconds, plain: ESTIMATE", about)]
+
+
+def _report(problem: Any) -> Report | None:
+    """The report of a problem's last solve; None where it was not solved by screening."""
+    stats = getattr(getattr(problem, "solver_stats", None), "extra_stats", None)
+    found = stats.get("cvxscreen") if isinstance(stats, dict) else None
+    return found if isinstance(found, Report) else None
 
 
 class ExtraStats(dict[str, Any]):

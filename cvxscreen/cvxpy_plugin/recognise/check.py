@@ -247,19 +247,20 @@ def helpers_in_matrices(recognition: Recognition) -> Index:
 
 def _where_they_exist(recognition: Recognition, x: Array, helpers: Index) -> Array:
     """The point nearest to `x` at which the `helpers` have values, as ``normNuc(W) <= t`` asks."""
-    problem = recognition.problem
-    rows, dims = _rows_with(_side(problem), helpers)
-    side = _side(problem)
-    return _conic_minimum(
-        np.ones(problem.d), -x, SideConstraints(side.matrix[rows], side.offset[rows], dims)
-    )
+    side = recognition.problem.side
+    if side is None:
+        return x
+    rows, dims = _rows_with(side, helpers)
+    own = SideConstraints(side.matrix[rows], side.offset[rows], dims)
+    return _conic_minimum(np.ones(len(x)), -x, own)
 
 
 def _at_best_in_matrices(problem: Problem, x: Array, helpers: Index) -> Array:
     """`x` with the `helpers` at their best values for all other coordinates."""
-    if any(problem.design.column(int(j)).any() for j in helpers):
+    side = problem.side
+    if side is None or any(problem.design.column(int(j)).any() for j in helpers):
         raise NotScreenable("a loss has a helper of CVXPY's in a cone of matrices")
-    x, side = x.copy(), _side(problem)
+    x = x.copy()
     x[helpers] = 0.0
     rows, dims = _rows_with(side, helpers)
     own = SideConstraints(side.matrix[rows][:, helpers], side.slack(x)[rows], dims)
@@ -287,12 +288,6 @@ def _conic_minimum(diagonal: Array, linear: Array, side: SideConstraints) -> Arr
     if point.value is None:
         raise NotScreenable("no point was found at which the objective can be compared")
     return np.asarray(point.value, dtype=np.float64)
-
-
-def _side(problem: Problem) -> SideConstraints:
-    if problem.side is None:
-        raise ValueError("a problem without side constraints has no cones")
-    return problem.side
 
 
 def _rows_with(side: SideConstraints, some: Index) -> tuple[Index, tuple[tuple[str, int], ...]]:
