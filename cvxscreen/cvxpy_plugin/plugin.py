@@ -81,8 +81,8 @@ CvxpyProblem = cp.Problem
 
 SMALL_MATRIX = 30
 """Sides of matrices up to which Clarabel comes as far as `ACCURATE` asks: Huber's loss or absolute
-values beside `sigma_max` or `lambda_max`, 20,000 terms, certified from 1,861 and 656 of them; at its
-own tolerances from all, 6 and 5 s for 2 and 0.8."""
+values beside `sigma_max` or `lambda_max`, 20,000 terms, certified from 1,861 and 656 of them; at
+its own tolerances from all, 6 and 5 s for 2 and 0.8."""
 
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
