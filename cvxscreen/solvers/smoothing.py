@@ -14,7 +14,7 @@ their kinks: after three to five steps that are some dozens of a hundred thousan
 intervals hold half of a small sample; the optimum of a sample is where the steps over ten times as
 many terms begin. Its error says which of these may change sides: all others are replaced by their
 lines once (globbing: Portnoy and Koenker 1997, section 5), and the steps go through the few that
-are left alone. Pivots lead from there to the vertex (`cvxscreen.solvers.pivots`).
+are left alone. Pivots lead from there to the vertex (`cvxscreen.solvers.vertices`).
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.screening.reduction import KnownSlopes
-from cvxscreen.solvers.pivots import vertex
-from cvxscreen.solvers.vertices import vertices
+from cvxscreen.solvers.vertices import vertex, vertices
 
 Array = NDArray[np.float64]
 
