@@ -76,10 +76,10 @@ from .data_changes.bootstrap import (
     bootstrap as bootstrap,
 )
 from .data_changes.leave_one_out import (
-    leave_one_out as leave_one_out,
-)
-from .data_changes.margins_left_out import (
     LeaveOneOut as LeaveOneOut,
+)
+from .data_changes.leave_one_out import (
+    leave_one_out as leave_one_out,
 )
 from .data_changes.reweight import (
     DataChange as DataChange,

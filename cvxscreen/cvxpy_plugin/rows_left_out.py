@@ -31,8 +31,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
-from cvxscreen.data_changes.leave_one_out import group_numbers, terms_left_out
-from cvxscreen.data_changes.margins_left_out import LeaveOneOut
+from cvxscreen.data_changes.leave_one_out import LeaveOneOut, group_numbers, terms_left_out
 from cvxscreen.data_changes.reweight import accepted
 from cvxscreen.errors import InvalidInput, NotScreenable
 

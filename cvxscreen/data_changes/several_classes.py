@@ -20,7 +20,7 @@ from cvxscreen._support.limits import Limits
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import check_request
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.data_changes.margins_left_out import (
+from cvxscreen.data_changes.leave_one_out import (
     LeaveOneOut,
     LeftOutMargins,
     one_sided,

@@ -11,8 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from cvxscreen._support.validation import choice
 from cvxscreen.api import solve
-from cvxscreen.data_changes.leave_one_out import leave_one_out
-from cvxscreen.data_changes.margins_left_out import LeaveOneOut
+from cvxscreen.data_changes.leave_one_out import LeaveOneOut, leave_one_out
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import warn_unless_certified

@@ -12,7 +12,7 @@ import cvxscreen
 from cvxscreen import InvalidInput, NotScreenable, leave_one_out
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.rows_left_out import _margin_of_zero
-from cvxscreen.data_changes.margins_left_out import _counted
+from cvxscreen.data_changes.leave_one_out import _counted
 
 N, D = 30, 3
 RNG = np.random.default_rng(5)

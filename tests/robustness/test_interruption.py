@@ -23,7 +23,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen.cli.commands import main, terminable
-from cvxscreen.data_changes import bootstrap, margins_left_out, refits
+from cvxscreen.data_changes import bootstrap, leave_one_out, refits
 from cvxscreen.errors import NotSaved
 from cvxscreen.paths.path import EpsPathFollower
 from cvxscreen.paths.record import Checkpoint
@@ -143,7 +143,7 @@ def test_interrupted_refits_keep_what_is_done(monkeypatch) -> None:
     bounded = cvxscreen.leave_one_out(solution, refit=False)
     monkeypatch.setattr(refits, "KERNEL_BLOCK", 4)
     cut = after(3, refits.refits_of_terms)
-    monkeypatch.setattr(margins_left_out, "refits_of_terms", cut)
+    monkeypatch.setattr(leave_one_out, "refits_of_terms", cut)
     found = cvxscreen.leave_one_out(solution)
     assert not found.finished
     assert 0 < found.refitted.sum() <= 3 * 4

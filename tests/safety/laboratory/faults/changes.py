@@ -20,7 +20,7 @@ DISTANCE = (
     "::test_the_distance_without_a_term_is_attained_beside_an_intercept"
 )
 NEAR = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_as_near_as_is_said"
-WEIGHTS = "integration/test_data_changes.py::test_weights_are_repetitions_and_the_proofs_hold"
+WEIGHTS = "data_changes/test_reweight.py::test_weights_are_repetitions_and_the_proofs_hold"
 reweighted = of("data_changes/reweight.py", WEIGHTS)
 RANGE = "bounds/test_data_changes.py::test_the_optimum_of_any_weights_is_inside"
 ATTAINED = "bounds/test_data_changes.py::test_a_range_of_weights_is_attained_by_an_isolated_term"
@@ -36,12 +36,12 @@ KERNEL = f"{CERTIFIED}::test_without_a_term_of_a_kernel_it_is_that_of_the_weight
 ATTAINED_BY_TWO = f"{CERTIFIED}::test_the_reach_without_a_term_of_a_kernel_is_attained"
 REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/many.py", KERNEL)
-paths = of("data_changes/row_refits.py", "integration/test_leave_one_out.py"
+paths = of("data_changes/row_refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
-WITHOUT = "integration/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
-margins = of("data_changes/margins_left_out.py", WITHOUT)
+WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
+margins = of("data_changes/leave_one_out.py", WITHOUT)
 blocks = of("data_changes/refits.py", WITHOUT)
-SCORES = "integration/test_several_classes.py"
+SCORES = "data_changes/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
 classes = of("data_changes/several_classes.py", INSIDE_THE_SCORES)
@@ -88,12 +88,12 @@ FAULTS = (
                "_changed(solution, weighted(problem, w), w * solution.theta, tol, mode)",
                "_changed(solution, weighted(problem, w), 0.5 * w * solution.theta, tol, mode)",
                "the ball of changed data is not that of the scaled slopes",
-               "integration/test_data_changes.py"
+               "data_changes/test_reweight.py"
                "::test_the_ball_is_attained_by_a_term_orthogonal_to_the_others"),
     left_out("an influence without the ball's radius", DROPPED,
              "(half + np.sqrt(up(1.0) * terms + half * half))", "half",
              "terms move the optimum further than their bound",
-             "integration/test_data_changes.py::test_influence_bounds_what_refits_find"),
+             "data_changes/test_reweight.py::test_influence_bounds_what_refits_find"),
     left_out("an influence in 0.99 of its ball", SHRUNK,
              "return np.asarray(up(1.0, d + 32) * (half", "return np.asarray(0.99 * (half",
              "terms move the optimum further than their bound", DISTANCE),

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
 from cvxscreen.data_changes import bootstrap as replicates
-from cvxscreen.data_changes import kernel_refits, refits, row_refits
+from cvxscreen.data_changes import refits, row_refits
 from cvxscreen.datasets import two_gaussians
 
 X, y = two_gaussians(60, 3, seed=1)
@@ -66,7 +66,7 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
     problem = door(twice, target, C=0.7, loss=loss, kernel="rbf",
                    sample_weight=np.linspace(0.5, 2.0, 68))
     solution = solve(problem, tol=1e-9)
-    monkeypatch.setattr(kernel_refits, "NEAREST", 2)
+    monkeypatch.setattr(refits, "NEAREST", 2)
     index, settled = np.arange(0, 68, 3), []
 
     def seen(*arguments: Any) -> Any:
@@ -74,9 +74,9 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
         settled.extend(found[1])
         return found
 
-    steps = kernel_refits.faces
-    monkeypatch.setattr(kernel_refits, "faces", seen)
-    margins, error, ok = refits.left_out_of([kernel_refits.Programs(solution, 1e-9)], index)
+    steps = refits.faces
+    monkeypatch.setattr(refits, "faces", seen)
+    margins, error, ok = refits.left_out_of([refits.Programs(solution, 1e-9)], index)
     assert ok.all()
     assert np.mean(settled) > 0.5  # the others are solved as programs
     for k in range(len(index)):
@@ -254,12 +254,12 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
 
 def test_kernels_with_an_intercept_and_shared_points_are_refitted_alone() -> None:
     plain = svm(X, y, kernel="rbf")
-    assert kernel_refits.suits(plain)
-    assert not kernel_refits.suits(svm(X, y, kernel="rbf", intercept=True))
-    assert not kernel_refits.suits(svm(X, y))
+    assert refits.suits(plain)
+    assert not refits.suits(svm(X, y, kernel="rbf", intercept=True))
+    assert not refits.suits(svm(X, y))
     pair = replace(plain, design=plain.design.take_rows(np.array([0, 0, 1])),
                    losses=plain.losses.take(np.array([0, 0, 1])))
-    assert not kernel_refits.suits(pair)
+    assert not refits.suits(pair)
 
 
 def test_groups_leave_together() -> None:
