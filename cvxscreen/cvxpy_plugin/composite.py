@@ -593,7 +593,7 @@ class CompositeReduction(Immutable):
     def of(cls, made: CompositeProblem, selection: Selection, pieces: Mask) -> CompositeReduction:
         """Leave out what is decided."""
         problem, maxima = made.recognition.problem, made.maxima
-        selection = selection.folded(problem)
+        selection = selection.folded(problem, written=True)
         reduced, rest, index = selection.reduce(problem), maxima, np.arange(len(pieces))
         if maxima is not None:
             slope, constant, rest, index = maxima.split(pieces)
@@ -622,7 +622,7 @@ class CompositeReduction(Immutable):
         shares : array, shape (p,), or None where there are no maxima
         """
         problem, maxima = self.made.recognition.problem, self.made.maxima
-        x, theta = self.selection.lift(problem, self.reduced, x, theta)
+        x, theta = self.selection.lift(problem, self.reduced, x, theta, beside=True)
         if maxima is None:
             return x, theta, None
         shares = np.zeros(len(self.pieces))
@@ -923,7 +923,8 @@ class ScreenedComposite(
             predicted = Prediction.from_margins(relaxed, point.margins, reach, self.radius.keep)
             codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
             predicted = Prediction(Selection(codes.astype(np.int8)))
-            selection = accept_reduction(relaxed, predicted.beside(self.screening), point, 1.0)
+            predicted_too = predicted.beside(self.screening)
+            selection = accept_reduction(relaxed, predicted_too, point, 1.0, written=True)
         if self.maxima is not None:
             count = int(self.share * max(SHARE * self.maxima.n, 4 * self.problem.d, SMALL))
             near = self.maxima.nearest(relaxed, point.x, count)

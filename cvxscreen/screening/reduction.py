@@ -270,8 +270,13 @@ class Selection(Immutable):
     _folds: list[tuple[Problem, Quadratic]] = field(init=False, repr=False, default_factory=list)
     """The last problem whose quadratic term was folded, and the result: `reduce` needs it again."""
 
-    def folded(self, problem: Problem) -> Selection:
-        """The selection without what cannot be folded into `problem`'s quadratic term."""
+    def folded(self, problem: Problem, *, written: bool = False) -> Selection:
+        """The selection without what cannot be folded into `problem`'s quadratic term.
+
+        Beside unpenalised coordinates or side constraints nothing can be proven of what is folded,
+        and our own solvers want the terms one by one; where the reduced problem is `written` out
+        for another solver to solve, neither counts. No penalty stands beside a matrix.
+        """
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
         if not curved.any():
             return self
@@ -279,8 +284,8 @@ class Selection(Immutable):
             if problem.d <= FORMED_ANYWAY:
                 return self
         elif problem.d <= FOLD_LIMIT:
-            simple = problem.side is None and problem.penalty is None
-            simple = simple and not problem.quadratic.free.any()
+            simple = problem.side is None and not problem.quadratic.free.any()
+            simple = (simple or written) and problem.penalty is None
             simple = simple and isinstance(problem.quadratic, Quadratic)  # a kernel's has no matrix
             # A singular sum is too ill-conditioned to be proven positive definite.
             if simple and not self._fold(problem).singular:
@@ -412,15 +417,23 @@ class Selection(Immutable):
         curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
         return sparse and len(self.kept) <= FEWER * problem.n and not bool(curved.any())
 
+    def left_free(self, problem: Problem) -> Mask:
+        """The unpenalised coordinates of `problem` that no folded parabola holds, shape (d,)."""
+        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        free = problem.quadratic.free
+        return free & self._fold(problem).free if free.any() and curved.any() else free
+
     def lift(
-        self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike
+        self, problem: Problem, reduced: Problem, x: ArrayLike, theta_kept: ArrayLike,
+        *, beside: bool = False,
     ) -> tuple[Array, Array]:
         """From a point of ``reduced = self.reduce(problem)`` to ``(x, theta)`` of the full problem.
 
         ``theta`` of a linear piece is its slope, exactly; of a kept term what the solver found,
         clipped to its box; of a quadratic piece the slope of its parabola at the reduced problem's
-        ``x_theta`` (at `x` where nothing is strongly convex); dropped features are 0. If the
-        selection holds at `x`, the full duality gap equals the reduced one.
+        ``x_theta`` (at `x` where nothing is strongly convex, or constraints or a part that the
+        reduced problem stood `beside` pull as well); dropped features are 0. If the selection holds
+        at `x`, the full duality gap equals the reduced one.
         """
         if reduced is problem:
             kept = np.asarray(theta_kept, dtype=np.float64)
@@ -435,7 +448,8 @@ class Selection(Immutable):
         if len(curved):
             dual_residual = reduced.linear + reduced.design.adjoint(theta[self.kept])
             x_theta = x.copy()
-            if reduced.side is None and not problem.without_curvature:
+            alone = reduced.side is None and not beside
+            if alone and not problem.without_curvature:
                 x_theta[self.features(problem)] = -reduced.quadratic.solve(dual_residual)
             margins = problem.design.take_rows(curved).forward(x_theta)
             centre = losses.piece_centre(codes)[curved]

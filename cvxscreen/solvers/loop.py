@@ -140,7 +140,7 @@ def solve_screened(
         )
         return other.invert(found, tol)
     kind = screened_as(problem, mode)
-    piloted = kind.piloted and not problem.without_curvature
+    piloted = kind.piloted
     if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)

@@ -127,13 +127,16 @@ def size_of_optimum(problem: Problem, best: Point | SolverSnapshot | None) -> fl
 
 
 def accept_reduction(
-    problem: Problem, chosen: Selection, best: Point | None, share: float
+    problem: Problem, chosen: Selection, best: Point | None, share: float, *, written: bool = False
 ) -> Selection:
-    """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay."""
+    """`chosen` folded and `anchored`; nothing if more than a `share` of the terms would stay.
+
+    `written` says that the reduced problem is written out for a solver of another package.
+    """
     if len(chosen.kept) == problem.n:
         return chosen
     if len(chosen.kept) <= share * problem.n:
-        chosen = anchored(problem, chosen.folded(problem), best)
+        chosen = anchored(problem, chosen.folded(problem, written=written), best)
     if len(chosen.kept) <= share * problem.n:
         return chosen
     return Selection(np.full(problem.n, Piece.UNDECIDED, dtype=np.int8))
@@ -142,10 +145,10 @@ def accept_reduction(
 def anchored(problem: Problem, chosen: Selection, best: Point | None) -> Selection:
     """Keep a few terms on every side of the kinks when a coordinate is unpenalised.
 
-    With all of them linearised the reduced problem would be flat or unbounded in that direction.
-    Leaving a term in is always exact.
+    With all of them linearised the reduced problem would be flat or unbounded in that direction;
+    parabolas that are folded hold it. Leaving a term in is always exact.
     """
-    free = int(problem.quadratic.free.sum())
+    free = int(chosen.left_free(problem).sum())
     if free == 0 or best is None or len(chosen.kept) == problem.n:
         return chosen
     codes = chosen.codes.copy()

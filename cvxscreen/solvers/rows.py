@@ -337,7 +337,9 @@ class ScreenedRows(
                 problem, self.best.margins, self.radius.reach(problem), self.radius.keep
             )
             chosen = prediction.beside(self.screening)
-        return accept_reduction(problem, chosen, self.best, WORTH if self.builtin else 1.0)
+        return accept_reduction(
+            problem, chosen, self.best, WORTH if self.builtin else 1.0, written=not self.builtin
+        )
 
     def reduce(
         self, selection: Selection

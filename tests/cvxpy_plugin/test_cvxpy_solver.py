@@ -27,6 +27,7 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     strictly_feasible_point,
 )
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.loop import solve_screened
@@ -507,3 +508,52 @@ def test_other_problems_get_none() -> None:
     assert metric_start(recognise(tied).problem) is None
     off = cp.Problem(problem.objective, [M >> 0.01 * np.eye(4)])
     assert metric_start(recognise(off).problem) is None
+
+
+# -- squares that are folded for a named solver ----------------------------------------------------
+
+
+def _curved_fit(name: str) -> tuple[Any, Any]:
+    """A fit of 1,500 curved losses, and a constraint whose dual value is unique (or None)."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(1500, 6))
+    r = X @ rng.normal(size=6) + rng.standard_t(2, size=1500) + 1.0
+    y = np.sign(r + 2.0 * rng.normal(size=1500))
+    w, b = cp.Variable(6), cp.Variable()
+    huber = cp.sum(cp.huber(X @ w + b - r))
+    if name == "squared hinge":
+        loss = cp.sum(cp.square(cp.pos(1 - cp.multiply(y, X @ w + b))))
+        return cp.Problem(cp.Minimize(loss + cp.sum_squares(w))), None
+    if name == "constrained":
+        budget = cp.sum(w) == 0.5
+        return cp.Problem(cp.Minimize(huber + cp.sum_squares(w)), [budget, w >= -0.2]), budget
+    if name == "beside another term":
+        budget = cp.sum(w) == 1.0
+        cost = huber + 0.1 * cp.sum_squares(w) + 5.0 * cp.norm(w[:3]) + cp.sum(cp.logistic(w))
+        return cp.Problem(cp.Minimize(cost), [budget]), budget
+    ridge = 0.0 if name == "no ridge" else cp.sum_squares(w)
+    return cp.Problem(cp.Minimize(huber + ridge)), None
+
+
+@pytest.mark.parametrize(
+    "name", ["huber", "squared hinge", "no ridge", "constrained", "beside another term"]
+)
+@pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
+def test_a_named_solver_gets_squares_as_one_form(name: str, solver: str) -> None:
+    """Terms on a parabola are in the quadratic form: few rows are left for the solver."""
+    if name == "beside another term" and solver == "SCS":
+        pytest.skip("SCS ends short of the certificate beside exponential cones")
+    problem, constraint = _curved_fit(name)
+    value = problem.solve(solver="CLARABEL", tol_gap_rel=1e-9, tol_gap_abs=1e-9, tol_feas=1e-9)
+    known = {v.id: v.value.copy() for v in problem.variables()}
+    dual = None if constraint is None else float(constraint.dual_value)
+    found = problem.solve(method="screen", solver=solver, always=True)
+    report = Report.of(problem)
+    assert (problem.status, report.recognised) == ("optimal", True)
+    assert solver in report.solver.upper()
+    assert report.kept <= 0.4 * report.terms
+    assert abs(found - value) <= 1e-7 * abs(value)
+    for variable in problem.variables():
+        np.testing.assert_allclose(variable.value, known[variable.id], rtol=1e-4, atol=1e-4)
+    if dual is not None:
+        assert float(constraint.dual_value) == pytest.approx(dual, rel=1e-4, abs=1e-4)

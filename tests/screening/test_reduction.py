@@ -11,6 +11,7 @@ from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_
 
 from cvxscreen.core.duality import reference_point, rescaled_point
 from cvxscreen.core.losses import Piece
+from cvxscreen.core.problem import Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.regression import regression
@@ -185,6 +186,67 @@ def test_folding_is_left_out_where_it_does_not_pay() -> None:
                       loss="huber")
     bowl = Selection(np.full(5, Piece.LEFT, dtype=np.int8))
     assert (bowl.folded(wide).codes == Piece.UNDECIDED).all()
+
+
+@pytest.mark.parametrize("loss", CURVED)
+def test_beside_a_free_coordinate_parabolas_fold_for_another_solver(loss: str) -> None:
+    """With all that is on a parabola folded the intercept is held, and the optimum is the same."""
+    compared = 0
+    for case in (case for case in CASES if case.loss == loss and case.intercept):
+        if case.data == "scaled":
+            continue
+        ref = reference(case)
+        problem, codes = ref.problem, pieces_at(ref)
+        selection = Selection(codes).folded(problem, written=True)
+        if not np.isin(selection.codes, (Piece.LEFT, Piece.RIGHT)).any():
+            continue
+        assert not selection.left_free(problem).any()
+        reduced = selection.reduce(problem)
+        assert reduced.n == int((codes < 0).sum())
+        assert not reduced.quadratic.free.any()
+        x, theta_kept = solved_floats(reduced)
+        size = abs(problem.primal(np.zeros(problem.d)))
+        value = float(ref.truth.value) if ref.truth else np.nan
+        assert abs(problem.primal(x) - value) <= 1e-9 * size
+        full = reference_point(problem, *selection.lift(problem, reduced, x, theta_kept))
+        assert full.gap <= 1e-8 * size
+        compared += 1
+    assert compared >= 2
+
+
+@pytest.mark.parametrize("loss", CURVED)
+def test_slopes_beside_a_part_that_the_reduced_problem_does_not_tell(loss: str) -> None:
+    """A linear cost that only the solver knew: slopes of folded terms are those at its answer."""
+    compared = 0
+    for case in (case for case in CASES if case.loss == loss and not case.intercept):
+        if case.data == "scaled":
+            continue
+        alone = build(case)
+        pull = 0.3 * np.random.default_rng(3).standard_normal(alone.d) * alone.norms.mean()
+        x, theta = solved_floats(replace(alone, linear=alone.linear + pull))
+        margins = alone.design.forward(x)
+        selection = Selection(alone.losses.piece_within(margins, margins)).folded(alone)
+        if not np.isin(selection.codes, (Piece.LEFT, Piece.RIGHT)).any():
+            continue
+        reduced = selection.reduce(alone)
+        lifted = selection.lift(alone, reduced, x, theta[selection.kept], beside=True)[1]
+        np.testing.assert_allclose(lifted, theta, atol=1e-6 * np.abs(theta).max())
+        compared += 1
+    assert compared >= 2
+
+
+def test_what_no_parabola_touches_is_left_free() -> None:
+    """Of two intercepts, one a group's, only that one is held whose terms are folded."""
+    rng = np.random.default_rng(5)
+    group = np.repeat([1.0, 0.0], 10)
+    rows = np.column_stack([rng.normal(size=(20, 2)), group, 1.0 - group])
+    ref = regression(rows, rng.normal(size=20), loss="huber")
+    problem = replace(ref, quadratic=Quadratic(np.array([1.0, 1.0, 0.0, 0.0])))
+    codes = np.full(20, Piece.UNDECIDED, dtype=np.int8)
+    codes[:10] = Piece.LEFT
+    folded = Selection(codes).folded(problem, written=True)
+    np.testing.assert_array_equal(folded.codes, codes)
+    np.testing.assert_array_equal(folded.left_free(problem), [False, False, False, True])
 
 
 @pytest.mark.parametrize("loss", CURVED)

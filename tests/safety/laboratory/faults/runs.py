@@ -27,9 +27,9 @@ FAULTS = (
          "return can_pay", "safe mode leaves out what nothing proves",
          "solvers/test_loop.py::test_safe_mode_leaves_out_only_what_is_proven"),
     rows("predictions recorded as proofs", STALE,
-         "return accept_reduction(problem, chosen, self.best,",
+         "return accept_reduction(\n",
          "self.screening.selection.codes[:] = chosen.codes\n"
-         "        return accept_reduction(problem, chosen, self.best,",
+         "        return accept_reduction(\n",
          "the screening of a solution claims what was only guessed",
          "solvers/test_loop.py::test_predictions_are_never_recorded_as_proofs"),
     rows("the worse of two points", SIGN, "point.gap < best.gap or", "point.gap > best.gap or",
