@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,12 +36,14 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
     with_current_costs,
     without_value,
 )
-from cvxscreen.cvxpy_plugin.recognise.weights import CostsByWeight, Weights
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution, moved_slopes
+
+if TYPE_CHECKING:
+    from cvxscreen.cvxpy_plugin.recognise.changed_costs import CostsByWeight, Weights
 
 Array = NDArray[np.float64]
 
@@ -200,7 +202,7 @@ def _at_costs(entry: CachedProblem, known: Any, standard: Standard) -> Any:
     """What was recognised at other costs, checked; None where the rules must run."""
     if not isinstance(known, Recognition):
         return known.at_costs(standard)
-    from cvxscreen.cvxpy_plugin.recognise.changed_costs import factors, with_costs
+    from cvxscreen.cvxpy_plugin.recognise.changed_costs import CostsByWeight, factors, with_costs
 
     change = factors(known, standard)
     found = with_costs(known, standard, change)
@@ -234,11 +236,14 @@ def store_recognition(recognition: Any) -> None:
     data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
     inside = frozenset(p.id for part in data for p in part.parameters())
     bare = recognition.tied(weakref.proxy(problem))
-    weighed = bool(parameters) and isinstance(recognition, Recognition)
+    weights = None
+    if parameters and isinstance(recognition, Recognition):
+        from cvxscreen.cvxpy_plugin.recognise.changed_costs import Weights
+
+        weights = Weights.of(canonical)
     _ENTRIES[problem] = CachedProblem(
         _parts(problem), parameters, bare, fingerprints(parameters), inside,
-        path=KeptPath() if parameters else None,
-        weights=Weights.of(canonical) if weighed else None,
+        path=KeptPath() if parameters else None, weights=weights,
     )
 
 

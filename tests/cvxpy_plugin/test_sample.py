@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.check import Sample, check, entries_at
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup, above_levels
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.sample import Sample, entries_at
 from cvxscreen.errors import NotScreenable
 
 N, D, ODD = 4001, 4, 2718

@@ -69,7 +69,6 @@ LATE = {
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.norm_of_losses"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.solvers.loop"),
     ("cvxscreen.cvxpy_plugin.recognise.recognise", "cvxscreen.cvxpy_plugin.recognise.rules"),
-    ("cvxscreen.cvxpy_plugin.recognise.weights", "cvxscreen.cvxpy_plugin.recognise.changed_costs"),
     ("cvxscreen.cvxpy_plugin.solution_cache", "cvxscreen.cvxpy_plugin.recognise.changed_costs"),
     ("cvxscreen.solvers.compiled_path.segments", "cvxscreen.certificates.many"),
     ("cvxscreen.solvers.loop", "cvxscreen.solvers.streamed"),

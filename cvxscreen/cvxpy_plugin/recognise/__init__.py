@@ -18,6 +18,6 @@ losses; maxima of different data are kept beside them (`max_affine`).
 
 *Recognition and way back.* `recognition` restores all columns and all multipliers from a solution.
 `changed_costs` are followed without running the rules again; where parameters only weigh summands,
-without reading their expressions again either (`weights`). `check` compares the recognised problem
-with the user's before anything is solved, a large loss at a `sample` of its terms.
+without reading their expressions again either. `check` compares the recognised problem with the
+user's before anything is solved, a large loss at a sample of its terms.
 """

@@ -36,7 +36,7 @@ SHARED = "cvxpy_plugin/test_shared_squares.py"
 shared = of("cvxpy_plugin/recognise/shifted_squares.py",
             f"{SHARED}::test_what_is_read_has_the_value_of_what_is_written")
 SAMPLE = "cvxpy_plugin/test_sample.py"
-drawn = of("cvxpy_plugin/recognise/sample.py", SAMPLE)
+drawn = of("cvxpy_plugin/recognise/check.py", SAMPLE)
 
 CONES = "cvxpy_plugin/test_cones.py"
 far = of("solvers/cones.py", f"{CONES}::test_what_an_answer_violates_is_put_back")
