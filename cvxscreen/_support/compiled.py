@@ -163,7 +163,7 @@ class Announcement:
             self._say(self.seconds + process_time() - self._began)
 
     def on_end(self, event: Any) -> None:
-        """It is compiled."""
+        """A function is compiled; the seconds it took are counted once."""
         if self._depth:
             self._depth -= 1
             spent = process_time() - self._began
@@ -365,7 +365,7 @@ class CompileClock:
 
     @property
     def due(self) -> bool:
-        """Whether to compile now."""
+        """Whether enough has been spent without the loop that compiling it pays."""
         if self.spent >= self.price:
             return True
         return not not_imported() and self.before + self.spent >= self.price

@@ -66,10 +66,10 @@ class CvxpyProblem(Protocol):
         """The expression to minimise or maximise."""
 
     def variables(self) -> list[Any]:
-        """Its variables."""
+        """The variables of objective and constraints."""
 
     def parameters(self) -> list[Any]:
-        """Its parameters."""
+        """The parameters of objective and constraints."""
 
 
 Given = ParamSpec("Given")

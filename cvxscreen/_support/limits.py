@@ -351,7 +351,7 @@ class Team:
         return self._pool
 
     def leave(self) -> None:
-        """End the threads."""
+        """End the threads, once their work is done."""
         if self._pool is not None:
             self._pool.shutdown()
 

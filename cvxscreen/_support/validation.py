@@ -138,7 +138,7 @@ def named_numbers(name: str, value: object) -> dict[str, Any]:
 
 
 def file_path(name: str, value: str | PathLike[str]) -> Path:
-    """`value` as a path."""
+    """`value` as a path; what is no path is refused by its name."""
     try:
         return Path(fspath(value))
     except TypeError:

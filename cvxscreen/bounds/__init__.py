@@ -182,7 +182,7 @@ class OwnBounds(Protocol):
 
     @property
     def bounds(self) -> tuple[str, ...]:
-        """Their names."""
+        """Names of the bounds that say anything about the problem."""
         ...
 
 

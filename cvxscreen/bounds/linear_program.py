@@ -93,7 +93,7 @@ def weights(problem: Problem) -> Array:
 
 
 def narrower(first: Interval, second: Interval) -> Interval:
-    """What is in both."""
+    """The intersection of two intervals, entry by entry."""
     return np.maximum(first[0], second[0]), np.minimum(first[1], second[1])
 
 

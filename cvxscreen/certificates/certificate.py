@@ -902,7 +902,7 @@ class Residual(NamedTuple):
         return np.abs(self.value) + self.error
 
     def take(self, mask: NDArray[np.bool_]) -> Residual:
-        """The entries at `mask`."""
+        """The same of the coordinates at `mask`."""
         return Residual(self.free[mask], self.value[mask], self.error[mask])
 
 
@@ -1090,7 +1090,7 @@ class Movable(NamedTuple):
         return cls(inside, unit_cost, room[inside], far[inside], (far * problem.sizes)[inside])
 
     def take(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Movable:
-        """Some of them."""
+        """The same of some of its terms, by their positions in `terms`."""
         terms, unit_cost, room, far, weight = self
         return Movable(terms[which], unit_cost[which], room[which], far[which], weight[which])
 

@@ -69,7 +69,7 @@ class KernelParts(Immutable):
 
     @property
     def gram(self) -> Gram:
-        """Of all points."""
+        """The kernel matrix of all N points, that every problem takes its entries from."""
         return cast(Gram, self.whole.design)
 
     def __len__(self) -> int:

@@ -111,7 +111,7 @@ class PackedSlopes(Immutable):
         )
 
     def head(self, count: int) -> PackedSlopes:
-        """The first `count` points."""
+        """The slopes of the first `count` points."""
         return PackedSlopes(
             self.lo, self.hi, self.factors[:count], self.codes[:count], self.pool,
             self.first[:count],
@@ -657,7 +657,7 @@ class LeftOut(Immutable):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(K, n)."""
+        """``(K, n)``: weightings and terms."""
         return len(self.index), self.n
 
     def __len__(self) -> int:

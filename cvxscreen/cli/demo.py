@@ -112,7 +112,7 @@ class DemoRow(Immutable):
 
     @property
     def ways(self) -> dict[str, Solved]:
-        """The three by name."""
+        """The three ways of solving by the names that are printed."""
         return {"CVXPY alone": self.full, "CVXPY, screened": self.screened,
                 "built in": self.built_in}
 
@@ -135,7 +135,7 @@ class DemoRow(Immutable):
         )
 
     def record(self) -> dict[str, float]:
-        """The same as numbers."""
+        """What the row shows, as numbers for a file."""
         numbers = {"C": self.C, "gap": max(self.screened.gap, self.built_in.gap)}
         for way, found in vars(self).items():
             if isinstance(found, Solved):

@@ -40,6 +40,7 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 
 _HALVINGS = 200
+"""More than a double can be halved between two others; the loop ends where it cannot be."""
 
 
 class ClosedForm(Record, Immutable):

@@ -126,11 +126,11 @@ class L1(Immutable):
         return (low > self.kappa) | (high < -self.kappa)
 
     def scaled(self, factor: float) -> L1:
-        """The weights times `factor`."""
+        """The norm with its weights times `factor`."""
         return L1(factor * self.kappa)
 
     def take(self, index: NDArray[np.intp]) -> L1:
-        """The weights at `index`."""
+        """The norm of the coordinates at `index`."""
         return L1(self.kappa[index])
 
 
@@ -144,11 +144,11 @@ class NonNegative(Immutable):
         return "" if (diagonal > 0).all() else "`x >= 0` needs a quadratic term everywhere"
 
     def value(self, x: ArrayLike) -> float:
-        """0 in the cone."""
+        """0, as x is in the cone."""
         return 0.0
 
     def project(self, x: ArrayLike) -> Array:
-        """The non-negative part."""
+        """`x` with 0 in place of its negative entries."""
         return np.maximum(np.asarray(x, dtype=np.float64), 0.0)
 
     def prox_and_subgradient(self, v: ArrayLike, diagonal: Array) -> tuple[Array, Array]:
@@ -162,11 +162,11 @@ class NonNegative(Immutable):
         return up(float(x @ -s), len(x) + 8)
 
     def scaled(self, factor: float) -> NonNegative:
-        """Itself."""
+        """Itself: a multiple of an indicator is that indicator."""
         return self
 
     def take(self, index: NDArray[np.intp]) -> NonNegative:
-        """Itself."""
+        """Itself: fewer coordinates are held as these are."""
         return self
 
 
@@ -192,7 +192,7 @@ class PSD(Immutable):
         return ""
 
     def value(self, x: ArrayLike) -> float:
-        """0 in the cone."""
+        """0, as x is in the cone."""
         return 0.0
 
     def project(self, x: ArrayLike) -> Array:
@@ -215,7 +215,7 @@ class PSD(Immutable):
         return up(max(float(products.sum()), 0.0) + error)
 
     def scaled(self, factor: float) -> PSD:
-        """Itself."""
+        """Itself: a multiple of an indicator is that indicator."""
         return self
 
     def take(self, index: NDArray[np.intp]) -> PSD:

@@ -263,11 +263,11 @@ class ZeroQuadratic(Quadratic):
         return float("inf") if np.any(v) else 0.0
 
     def dual_norms(self, design: Design) -> Array:
-        """Infinite."""
+        """Infinite for every row: nothing bounds a step along it."""
         return np.full(design.shape[0], np.inf)
 
     def scaled(self, factor: float) -> ZeroQuadratic:
-        """Itself."""
+        """Itself: 0 times any factor."""
         return self
 
     def take(self, index: NDArray[np.intp]) -> ZeroQuadratic:

@@ -187,6 +187,7 @@ MOST_BYTES = 2**29
 TERM_BYTES = 400
 """Of which a term takes this much besides its row."""
 SEED = 7
+"""With the first row of a chunk, so that a sample does not depend on the order of the chunks."""
 LEAST = 400
 """Rows of a sample at least."""
 
@@ -237,7 +238,7 @@ class SurveyTask:
         return longest, [drawn + start], [kept]
 
     def merge(self, left: Any, right: Any) -> Any:
-        """Both in order."""
+        """Join what two runs of chunks found, in the order of their rows."""
         return max(left[0], right[0]), left[1] + right[1], left[2] + right[2]
 
 

@@ -630,6 +630,7 @@ GAP = 3e-6
 """Gap asked for, relative to the objective at 0."""
 
 STEPS = 600
+"""Of the proximal gradient method at most; where they end, the start is worth what it is worth."""
 
 
 def metric_start(problem: Problem) -> Start | None:

@@ -350,7 +350,7 @@ class CompiledProblem(Immutable):
     shortened: tuple[Any, ...] = field(default=(), init=False)
 
     def current(self) -> None:
-        """No values are known."""
+        """None: a compiled problem says nothing of its parameters' values."""
 
 
 def from_standard_form(data: dict[str, Any]) -> Standard:

@@ -748,7 +748,7 @@ class _Walk:
             self.smooth[key] = self.smooth.get(key, 0.0) + weight * data
 
     def size(self) -> Size:
-        """What was counted."""
+        """How large the problem is that the walk went through."""
         tall = {key for key in self.rows if self._tall(key)}
         # Features can only go where an L1 norm holds all of them and nothing else does; with bounds
         # besides where there are far more of them than residuals.

@@ -173,7 +173,7 @@ class DataChange(Record, Immutable):
 
     @property
     def problem(self) -> Problem:
-        """The changed problem."""
+        """The problem with the changed data."""
         return self.solution.problem
 
     @cached_property

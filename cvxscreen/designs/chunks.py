@@ -63,7 +63,7 @@ class ListedValues:
 
     @classmethod
     def nothing(cls) -> ListedValues:
-        """No row at all."""
+        """A list of no rows."""
         return cls(np.zeros(0, dtype=np.intp), np.zeros(0))
 
 
@@ -343,15 +343,15 @@ class ColumnSubset:
 
     @property
     def sparse(self) -> bool:
-        """As in the whole."""
+        """Whether the chunks are CSR."""
         return self.source.sparse
 
     @property
     def bounds(self) -> tuple[int, ...]:
-        """As in the whole."""
+        """Where the chunks begin and end, which hold the same rows as the whole."""
         return self.source.bounds
 
     def load(self, k: int) -> Any:
-        """Chunk `k`, copied."""
+        """Copy the chosen columns of chunk `k`."""
         block = self.source.load(k)[:, self.columns]
         return block if self.sparse else np.ascontiguousarray(block)

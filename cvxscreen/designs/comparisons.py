@@ -832,6 +832,7 @@ def copy_used_rows(terms, place, made):  # type: ignore[no-untyped-def]
 Chosen = NDArray[np.intp] | NDArray[np.bool_]
 
 _BLOCK_BYTES = 2**24
+"""Of rows that are written out at a time."""
 
 
 def _rows(index: Chosen) -> NDArray[np.intp]:

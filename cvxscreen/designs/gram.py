@@ -56,7 +56,7 @@ LEAST_ROWS = 16
 
 
 def exact_sum(values: Array) -> float:
-    """The sum, rounded once."""
+    """The sum of all values, rounded only once."""
     return math.fsum(values[values != 0.0].tolist())
 
 
@@ -302,6 +302,7 @@ def gather(store: Array, slot: Index, columns: Index, out: Array) -> None:
 Selector = NDArray[np.intp] | NDArray[np.bool_]
 
 _PRECISE_BYTES = 2**26
+"""Of kernel values in extended precision at a time."""
 
 
 class Gram:
@@ -553,7 +554,7 @@ class GramForm(Immutable):
 
     @cached_property
     def free(self) -> NDArray[np.bool_]:
-        """Mask of the intercept."""
+        """Which coordinates the form leaves free: the intercept, if there is one."""
         return self.diagonal == 0.0
 
     @property

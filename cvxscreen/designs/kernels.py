@@ -106,7 +106,7 @@ class Rbf(Immutable):
 
     @property
     def diagonal(self) -> Array:
-        """Ones."""
+        """Ones: ``k(x, x) = 1`` for every point."""
         return np.ones(self.size)
 
     @cached_property
@@ -192,12 +192,12 @@ class Precomputed(Immutable):
 
     @cached_property
     def errors(self) -> Array:
-        """Half of the asymmetry."""
+        """Half of what bounds the asymmetry: either of two entries may be meant."""
         return np.full(self.size, 0.5 * self.error)
 
     @cached_property
     def diagonal(self) -> Array:
-        """The matrix's own."""
+        """The diagonal of the matrix as given."""
         return np.array(np.diagonal(self.matrix), dtype=np.float64)
 
     def block(
@@ -226,7 +226,7 @@ class Called(Immutable):
 
     @cached_property
     def errors(self) -> Array:
-        """As given."""
+        """Half of what bounds the asymmetry: either of two entries may be meant."""
         return np.full(self.size, 0.5 * self.error)
 
     @cached_property

@@ -36,7 +36,9 @@ SHORT = 64
 """Rows of fewer numbers are turned feature by feature. Measured: 50,000 x 20 0.8 ms that way, 2.0
 the other, 5,000 x 256 4.1 and 1.7, the same at 48."""
 _BLOCK_ROWS = 1024
+"""Rows that are summed at first: sums of n rows are then 1,024 + n / 1,024 deep, and rounded so."""
 _WIDE_ROWS = 64
+"""Rows that are turned to extended precision at a time."""
 _SQUARED = 2**17
 """Entries that are squared at a time (1 MB), in whole blocks of rows."""
 SHARE = 2**20

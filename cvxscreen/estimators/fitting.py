@@ -261,7 +261,7 @@ class Regression(RegressorMixin):
     def _checked(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Any, NDArray[Any], Array | None]:
-        """Validated data."""
+        """Data, targets and weights as arrays, refused where they are not valid."""
         X, y = validate_data(self, X, y, y_numeric=True, **self._accepts())
         return X, np.asarray(y), sample_weights(sample_weight, X)
 
@@ -380,7 +380,7 @@ class OneVsRest(ClassifierMixin):
     def _checked(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None
     ) -> tuple[Any, NDArray[Any], Array | None]:
-        """Validated data."""
+        """Data, labels and weights as arrays, refused where they are not valid."""
         X, y = validate_data(self, X, y, **self._accepts())
         y = np.asarray(y)
         if not _whole_numbers(y):  # which are classes; a fifth of a small fit

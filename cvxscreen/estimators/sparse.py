@@ -303,7 +303,7 @@ class SparseSVR(Regression, WithConstant):
     def _problems(
         self, X: Any, y: NDArray[Any], weight: Array | None, lam: float | None
     ) -> list[Problem]:
-        """The one problem."""
+        """The problem of the regression, the only one."""
         return [at_share(
             sparse_svr(
                 self._with_constant(X), y, 1.0 if lam is None else lam, loss=self.loss,

@@ -28,6 +28,7 @@ CHECKED_WHOLE = 3000
 TOLERANCE = 1e-8
 """Negative eigenvalues up to this share of the largest diagonal entry are taken for rounding."""
 _DENSE_BYTES = 2**28
+"""Up to so many, sparse points are written out: products of dense rows are one call of BLAS."""
 _PARAMETERS = {
     "linear": (), "poly": ("gamma", "coef0", "degree"), "rbf": ("gamma",),
     "sigmoid": ("gamma", "coef0"), "laplacian": ("gamma",), "chi2": ("gamma",), "cosine": (),

@@ -181,7 +181,7 @@ class RunRecord:
             self.on_round(done)
 
     def outcome(self) -> AlgorithmResult:
-        """What was found."""
+        """The best primal and the best dual point so far, and all rounds."""
         if self.best_primal is None or self.best_dual is None:
             raise RuntimeError("no round was run")
         best = self.best_primal
@@ -232,7 +232,7 @@ class Anderson:
         self.residuals: list[Array] = []
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget all earlier steps."""
         self.images, self.residuals = [], []
 
     def push(self, x: Array, image: Array) -> Array | None:
@@ -346,7 +346,7 @@ class BlockDescent:
         self.wait = 1  # before the first U-step there is nothing to screen with
 
     def begin(self, start: tuple[TaskMetric, Array, Array] | None) -> None:
-        """Take over a start."""
+        """Start from a metric, slopes and intercepts; afresh without them."""
         problem = self.problem
         if start is None:
             plain = not self.settings.accelerate
@@ -362,7 +362,7 @@ class BlockDescent:
         self.wait = 0
 
     def round(self) -> None:
-        """U-step, M-step, gap, extrapolation."""
+        """One round: U-step, M-step, gap, extrapolation."""
         problem, metric = self.problem, self.metric
         kept, newton_steps = self.u_step(metric)
         U, V, b, p, theta = Stacked.of(self.points)
@@ -697,7 +697,7 @@ class MultiTaskSolution(Record, Immutable):
 
     @property
     def intercept(self) -> Array:
-        """The intercepts, shape (m,)."""
+        """The intercept of each task, shape (m,)."""
         return self.b
 
     @property
@@ -707,7 +707,7 @@ class MultiTaskSolution(Record, Immutable):
 
     @property
     def value(self) -> float:
-        """The objective."""
+        """The objective at the answer."""
         return self.certificate.primal
 
     @cached_property

@@ -459,7 +459,7 @@ class Stacked(NamedTuple):
 
     @classmethod
     def of(cls, points: list[TaskPoint]) -> Stacked:
-        """Side by side."""
+        """Stack the points of all tasks, those of the first one first."""
         return cls(
             np.column_stack([point.u for point in points]),
             np.column_stack([point.v for point in points]),

@@ -250,12 +250,12 @@ class ChunkSubset:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of the chunks kept."""
+        """Rows of the chunks that are kept, and columns of the source."""
         return self.bounds[-1], self.source.shape[1]
 
     @property
     def sparse(self) -> bool:
-        """As in the whole."""
+        """Whether the chunks are CSR."""
         return self.source.sparse
 
     @property

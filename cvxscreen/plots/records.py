@@ -729,7 +729,7 @@ def _scale(bar: Any) -> None:
 
 
 def _hatch(axes: Axes, x: Floats, y: Floats, where: Any) -> None:
-    """Hatch some cells."""
+    """Hatch the cells of a grid `where` a mask says so."""
     from matplotlib.patches import Rectangle
 
     across, up = bar_edges(x), bar_edges(y)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _MESH = 400
+"""Points along each axis of the grid that regions are drawn from."""
 _LINES = ("-", "--", ":", "-.")
 
 

@@ -137,12 +137,12 @@ class _Sweep(Immutable):
 
     @property
     def problem(self) -> Problem:
-        """The reference's own problem."""
+        """The problem that the reference is the optimum of."""
         return self.ray.point.problem
 
     @property
     def place(self) -> Place:
-        """The reference's primal point."""
+        """The reference's primal point and its margins."""
         return Place(self.ray.point.x, self.ray.point.margins)
 
     def span(self, wanted: Functionals) -> tuple[Array, Array]:

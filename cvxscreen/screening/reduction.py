@@ -555,7 +555,7 @@ class Screening(Pieces, Record, Immutable):
 
     @classmethod
     def empty(cls, problem: Problem) -> Screening:
-        """Nothing proven yet."""
+        """A record of `problem` in which nothing is proven yet."""
         codes = np.full(problem.n, Piece.UNDECIDED, dtype=np.int8)
         none = np.zeros(problem.d, dtype=bool)
         return cls(problem, Selection(codes, none), (), none, np.zeros(problem.n, dtype=bool))

@@ -128,7 +128,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
         return reduced, lift
 
     def solve(self, reduced: Problem, selection: Mask) -> SubproblemResult | None:
-        """The solver's answer."""
+        """Solve the problem with the kept cones; None where the solver has no point."""
         self.result = call_checked(self.inner, reduced)
         return self.result if self.result.usable else None
 

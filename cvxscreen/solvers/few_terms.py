@@ -124,14 +124,14 @@ class Sides(NamedTuple):
         )
 
     def part(self, chosen: Index) -> Sides:
-        """Those at `chosen`."""
+        """The sides at the positions `chosen`."""
         beta, q, u, ended = (field[chosen] for field in self[3:])
         cut = int(np.searchsorted(chosen, self.cut))
         return Sides(self.data, self.terms[chosen], cut, beta, q, u, ended)
 
     @property
     def rows(self) -> Array:
-        """G, shape (m, d)."""
+        """G, shape (m, d): the row of each side, turned so that its loss rises along it."""
         rows = self.data[self.terms]
         np.negative(rows[self.cut:], out=rows[self.cut:])
         return rows

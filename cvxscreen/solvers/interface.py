@@ -52,7 +52,7 @@ class SolverSnapshot(NamedTuple):
 
     @property
     def primal(self) -> float:
-        """Objective at `x`."""
+        """The objective of the reduced problem at `x`."""
         return self.problem.primal(self.x, self.margins)
 
     @property

@@ -344,7 +344,7 @@ class IntervalTerms:
 
     @classmethod
     def of(cls, problem: Problem) -> IntervalTerms:
-        """Write `problem` so."""
+        """Write the losses and constraints of `problem` in this form."""
         f, d = problem.losses, problem.d
         split = np.flatnonzero((f.e > 0) & (f.lo < 0) & (f.hi > 0))
         b, q, lo, hi = _halves(f, split)
@@ -386,7 +386,7 @@ class IntervalTerms:
 
     @property
     def n(self) -> int:
-        """Rows of the design."""
+        """Rows of the design: terms before any is split."""
         return self.problem.n
 
     @cached_property
@@ -1161,7 +1161,7 @@ class PrimalDualPath:
         return total if np.isfinite(total) else np.inf
 
     def size(self) -> float:
-        """Of the objective's terms."""
+        """The sum of the sizes of the objective's terms."""
         f = self.terms
         linear = float(np.abs(f.problem.linear @ self.x))
         own = f.part < 0
@@ -1267,7 +1267,7 @@ class Attempt:
 
     @property
     def gap(self) -> float:
-        """Of the best pair."""
+        """Gap of the best pair so far, infinite where there is none."""
         return np.inf if self.best is None else self.best.gap
 
     @property

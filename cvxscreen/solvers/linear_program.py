@@ -51,6 +51,7 @@ ASKED = 1e-9
 """A feature asks to be let in where ``|v_j|`` exceeds its bound by more than this share of it:
 HiGHS is asked for 1e-10."""
 MAX_ROUNDS = 60
+"""Rounds of letting features in after which what is there is the answer."""
 WIDEST = 500
 """Features up to which, if there are as many terms, the interior point method takes it.
 

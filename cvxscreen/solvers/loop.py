@@ -69,7 +69,7 @@ class Reformulation(Protocol):
 
     @property
     def equivalent(self) -> Problem:
-        """The other form."""
+        """The problem in the other form."""
         ...
 
     def apply(self, start: Start) -> Start:

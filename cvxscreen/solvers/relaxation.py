@@ -559,7 +559,7 @@ class ProximalSteps(ScreenedRelaxation):
         self.retreat()
 
     def select(self) -> Selection:
-        """Nothing is assumed."""
+        """Fix no term here: each step's problem is screened by the loop that solves it."""
         return Selection(np.full(self.problem.n, Piece.UNDECIDED, dtype=np.int8))
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:

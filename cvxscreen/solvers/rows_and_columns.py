@@ -80,7 +80,7 @@ class ZeroIterate:
 
     @classmethod
     def of(cls, problem: Problem) -> ZeroIterate:
-        """That of `problem`."""
+        """Evaluate x = 0, with a pass over the data."""
         penalty: L1 = problem.penalty  # type: ignore[assignment]
         losses, x, margins = problem.losses, np.zeros(problem.d), np.zeros(problem.n)
         theta = losses.slope(margins)
@@ -132,11 +132,11 @@ class IndexedSubproblem:
 
     @classmethod
     def whole(cls, problem: Problem) -> IndexedSubproblem:
-        """All of `problem`."""
+        """`problem` with all of its terms and features."""
         return cls(problem, np.arange(problem.n), np.arange(problem.d), True)
 
     def within(self, selection: Selection) -> IndexedSubproblem:
-        """Reduced further by `selection`."""
+        """The subproblem without what `selection` fixes in it."""
         features = selection.features(self.problem)
         design = self.problem.design
         fewer = self.first and len(features) < self.problem.d

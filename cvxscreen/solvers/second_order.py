@@ -86,7 +86,7 @@ class SecondOrderCones:
 
     @cached_property
     def signs(self) -> Array:
-        """The diagonal of J."""
+        """The diagonal of J: 1 for the head of each cone, -1 for its tail."""
         return 1.0 - 2.0 * self.tail
 
     @cached_property

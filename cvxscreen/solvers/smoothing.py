@@ -250,7 +250,7 @@ class NearOptimum(Immutable):
 
     @cached_property
     def value(self) -> float:
-        """The objective."""
+        """The objective at `x`."""
         return self.problem.primal(self.x, self.margins)
 
     @property

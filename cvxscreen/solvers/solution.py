@@ -85,7 +85,7 @@ class Answer(Immutable):
     def of(
         cls, problem: Problem, x: Array, theta: Array, multipliers: Array, tol: float
     ) -> Answer:
-        """Certify the pair."""
+        """The pair with a certificate to `tol`, made on all of the data."""
         passes = Passes()
         proof = certify(problem, x, theta, multipliers, tol=tol, passes=passes)
         return cls(problem, x, theta, multipliers, proof, passes)

@@ -121,7 +121,7 @@ class GatheredTerms(Immutable):
         return None if self.scale[0] is None else np.concatenate(self.scale)
 
     def table(self) -> Losses:
-        """Their losses."""
+        """The losses of the gathered rows."""
         return Losses(*(np.concatenate(column) for column in zip(*self.losses, strict=True)))
 
 
@@ -530,6 +530,7 @@ SAMPLE_RATIO = 4
 MOVED_QUANTILE, WIDTH_MARGIN = 0.999, 1.2
 """Which of the sample's moves, relative to the size of the row, the band must hold."""
 SAMPLE_TOLERANCE = 1e-6
+"""Relative gap of the fits of samples, which are off by far more for being samples."""
 VAGUE_RATIO = 0.01
 """Coordinates a row of the sample from which on its margins are off by more than a tenth."""
 
@@ -675,6 +676,7 @@ Index = NDArray[np.intp]
 Pair = tuple[Array, Array]
 
 MAX_ROUNDS = 20
+"""Rounds, each at least one pass over the data, after which what is there is the answer."""
 GAP_SHARE = 0.5
 """Share of the tolerance that the gap of a reduced problem may use up."""
 UNBOUNDED_SHARE = 0.1
@@ -692,7 +694,7 @@ class PassEstimate(NamedTuple):
 
     @property
     def relative_gap(self) -> float:
-        """The relative gap."""
+        """The gap relative to the objective."""
         return float(relative_gap(self.gap, self.primal))
 
 

@@ -792,7 +792,7 @@ class ConjugateGradients(NamedTuple):
 
     @classmethod
     def start(cls, r: Array, weight: Array, heavy: int, columns: int) -> ConjugateGradients:
-        """At x = 0."""
+        """The state at x = 0, where the residual is `r`."""
         x, p, Bp = np.zeros((3, len(r)))
         Bu, Kp = np.empty((2, len(r)))
         At_z, At_p = np.zeros((2, columns))

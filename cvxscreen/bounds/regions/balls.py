@@ -53,12 +53,12 @@ class Everywhere(Immutable):
 
     @property
     def radius(self) -> float:
-        """Infinite."""
+        """Infinite: nothing is known of the optimum."""
         return float("inf")
 
     @property
     def balls(self) -> tuple[Ball, ...]:
-        """None."""
+        """No ball: there is none that the region lies in."""
         return ()
 
     def intervals(self) -> tuple[Array, Array]:
@@ -66,7 +66,7 @@ class Everywhere(Immutable):
         return np.full(self.problem.n, -np.inf), np.full(self.problem.n, np.inf)
 
     def contains(self, x: Array) -> bool:
-        """Always true."""
+        """True of every point."""
         return True
 
 
@@ -164,7 +164,7 @@ class CutBall(Immutable):
 
     @property
     def balls(self) -> tuple[Ball, ...]:
-        """The one ball."""
+        """The ball that is cut, alone."""
         return (self.ball,)
 
     @cached_property
@@ -230,7 +230,7 @@ class TwoBalls(Immutable):
 
     @property
     def balls(self) -> tuple[Ball, ...]:
-        """The two balls."""
+        """Both balls, whose intersection the region is."""
         return self.first, self.second
 
     @cached_property
@@ -339,7 +339,7 @@ class Pencil(Immutable):
 
     @property
     def top(self) -> float:
-        """The largest y."""
+        """The largest y that gives a ball."""
         return float("inf") if self.end is None else 1.0
 
     def radius(self, y: Array) -> Array:

@@ -27,6 +27,7 @@ from cvxscreen.designs.comparisons import Pairs
 Array = NDArray[np.float64]
 
 _BLOCK = 4096
+"""Open terms whose intervals are cut at a time; the memory that takes, not the result."""
 _NUMBERS = 2_000_000
 """Entries of the matrices of a block of terms, from a centre outside the cone."""
 _OUTSIDE_STEPS = 30
@@ -63,7 +64,7 @@ class ConeBall(Immutable):
 
     @property
     def radius(self) -> float:
-        """Of the ball."""
+        """Radius of the ball, which the cone cuts."""
         return self.ball.radius
 
     @property

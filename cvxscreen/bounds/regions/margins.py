@@ -126,7 +126,7 @@ class Functionals(NamedTuple):
 
     @classmethod
     def rows(cls, problem: Problem) -> Functionals:
-        """The rows themselves."""
+        """The rows of the design, so that the functionals are the margins."""
         return cls(problem, problem.norms * (1.0 + gamma(problem.d + 8)))
 
     @classmethod
@@ -168,9 +168,9 @@ class Functionals(NamedTuple):
 Rows = slice | NDArray[np.intp]
 _DOUBLINGS = 80
 """Of a step that looks for an intercept beyond the interval's end; more give infinity."""
-_ENDS_BISECTIONS = 24
-_FINE = 4e-3
-"""The ends of the interval are searched from outside, so often or to this share of its scale."""
+_ENDS_BISECTIONS, _FINE = 24, 4e-3
+"""The ends of the interval are searched from outside, so often or to this share of its scale: what
+is left is too wide by that, and holds all the same."""
 _GRID: Array = np.exp2(np.arange(-6, 10))
 """Values of ``Delta`` that are tried, in units of `_Base.unit`; any is valid."""
 _MULTIPLES = (1.0, 4.0)
@@ -195,7 +195,7 @@ class Spanning(Protocol):
 
     @property
     def place(self) -> Place:
-        """A point well inside."""
+        """A point well inside the region, with its margins."""
         ...
 
     @property

@@ -180,7 +180,7 @@ class Draft:
     def of(
         cls, standard: Standard, *, composite: bool = False, strongly_convex: bool | None = True
     ) -> Draft:
-        """Nothing eliminated yet."""
+        """The draft of `standard` in which nothing is eliminated yet."""
         m, n = standard.rows.shape
         identity = diagonal(np.ones(m))
         bounds = np.flatnonzero(standard.inside("nonneg"))

@@ -143,7 +143,7 @@ class _Sum:
             self.add_block(key, block, scale)
 
     def affine(self) -> Affine:
-        """What was read."""
+        """What was read, as one affine function."""
         blocks = {key: _total(parts) for key, parts in self.parts.items()}
         constant = np.asarray(self.constant, dtype=np.float64)
         return Affine(blocks, np.full(self.size, constant) if not constant.ndim else constant)

@@ -477,7 +477,7 @@ class _Lines(NamedTuple):
     heights: tuple[Any, ...]
 
     def mapped(self, change: Callable[[Any, Any], tuple[Any, Any]]) -> _Lines:
-        """Every line changed alike."""
+        """The lines with `change` of their slopes and heights, all alike."""
         pairs = [change(s, h) for s, h in zip(self.slopes, self.heights, strict=True)]
         return _Lines(self.argument, tuple(s for s, _ in pairs), tuple(h for _, h in pairs))
 
@@ -488,7 +488,7 @@ class _Lines(NamedTuple):
         return self.mapped(lambda s, h: (s * factor, h * factor))
 
     def maximum(self, other: _Lines) -> _Lines:
-        """The larger one."""
+        """The pointwise maximum: the lines of both."""
         first, second = _common(self, other)
         return _Lines(
             first.argument, first.slopes + second.slopes, first.heights + second.heights
@@ -510,7 +510,7 @@ NOTHING = _Lines(None, (0.0,), (0.0,))
 
 
 def _common(first: _Lines, second: _Lines) -> tuple[_Lines, _Lines]:
-    """Both in one argument."""
+    """Both written in one affine argument, which one may lack as a constant."""
     if first.argument is None or second.argument is None or first.argument is second.argument:
         argument = second.argument if first.argument is None else first.argument
     else:

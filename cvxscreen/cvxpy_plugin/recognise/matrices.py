@@ -388,7 +388,7 @@ class Stack(Immutable):
         return out
 
     def part(self, start: int, stop: int) -> Stack:
-        """Consecutive rows."""
+        """The rows ``start:stop``, without a copy where that is all of them."""
         if start == 0 and stop == self.shape[0]:
             return self
         run = slice(start, stop)

@@ -206,7 +206,7 @@ class Maxima(Immutable):
         return np.asarray(self.rows @ x + self.heights)
 
     def value(self, x: Array) -> float:
-        """The sum at `x`."""
+        """The sum of all maxima at `x`."""
         return float(self.cost @ np.maximum.reduceat(self.values(x), self.starts[:-1]))
 
     def leaders(self, values: Array) -> Index:

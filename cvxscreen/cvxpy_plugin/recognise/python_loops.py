@@ -59,6 +59,7 @@ AGREEMENT = 1e-11
 """Largest relative difference between a row and CVXPY's own evaluation of it."""
 
 SEED = 20141203
+"""Of the values that rows are compared at; any will do, but a loop is always read alike."""
 
 
 def vectorised(problem: Any) -> Any:

@@ -56,7 +56,7 @@ class Square(NamedTuple):
     centre: Array
 
     def written(self) -> Any:
-        """For CVXPY."""
+        """The square as an expression of CVXPY."""
         parts = [part @ as_vector(variable) for variable, part in self.maps]
         return cp.sum_squares(sum(parts[1:], parts[0]) + self.centre)
 

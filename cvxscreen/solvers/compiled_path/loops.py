@@ -147,7 +147,7 @@ class Margins(NamedTuple):
 
     @classmethod
     def of_size(cls, n: int) -> Margins:
-        """All zero."""
+        """Arrays of zeros for n terms."""
         return cls._make([*np.zeros((7, n)), np.zeros(n + 1, np.int64)])
 
 

@@ -342,7 +342,7 @@ class CompiledPath:
 
     @property
     def memory(self) -> list[float]:
-        """What `recall` takes."""
+        """The state that `recall` takes up in another solve."""
         return [float(self.state[name]) for name in STATE.names or ()]
 
     def restart(self, value: float, x: Array, theta: Array) -> None:
@@ -705,7 +705,7 @@ class Address:
         self.address, self.function = found.library.get_pointer_to_function(name), function
 
     def __wrapper_address__(self) -> int:
-        """What numba asks for."""
+        """Address of the compiled function, by the name that numba looks for."""
         return int(self.address)
 
 

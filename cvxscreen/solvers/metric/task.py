@@ -129,7 +129,7 @@ class Nonnegative:
     d: int
 
     def project(self, vector: Array) -> FactoredMetric:
-        """The positive part."""
+        """The vector with 0 in place of its negative entries."""
         value = np.maximum(vector, 0.0)
         return FactoredMetric(value, np.sqrt(value))
 
@@ -142,11 +142,11 @@ class Nonnegative:
         return float(metric.value @ lift) * (1.0 + gamma(self.d + 2))
 
     def metric_error(self, metric: FactoredMetric) -> float:
-        """Nothing is rounded."""
+        """0: taking the positive part of a vector rounds nothing."""
         return 0.0
 
     def lift_error(self, lift: Array) -> float:
-        """Nothing is rounded."""
+        """0: taking the negative part of a vector rounds nothing."""
         return 0.0
 
 
@@ -176,7 +176,7 @@ class MetricIterate(NamedTuple):
     v: Array
 
     def gradient(self, lam: float) -> Array:
-        """Of the primal objective."""
+        """Gradient of the primal objective at `M`."""
         return lam * self.metric.value - self.v
 
 
@@ -233,7 +233,7 @@ class MetricTask(Immutable):
 
     @cached_property
     def cone(self) -> Cone:
-        """Where the metric lives."""
+        """The cone that the metric is in: semidefinite matrices, or non-negative diagonals."""
         return (Nonnegative if self.table.diagonal else Semidefinite)(self.table.d)
 
     @property
