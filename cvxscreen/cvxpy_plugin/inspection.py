@@ -44,7 +44,6 @@ from cvxscreen.cvxpy_plugin.composite import (
     recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
-from cvxscreen.cvxpy_plugin.norm_of_losses import norm_as_squares
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
@@ -63,6 +62,7 @@ from cvxscreen.cvxpy_plugin.request import (
 )
 from cvxscreen.cvxpy_plugin.size import measured
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
+from cvxscreen.cvxpy_plugin.weighed_losses import weighed_losses
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
 from cvxscreen.solvers.loop import run as run_rounds
 
@@ -109,12 +109,12 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
     try:
         made = recognise_refused(problem, refusal)
     except NotScreenable:
-        norm = norm_as_squares(problem)
-        if norm is not None and norm.cost() > 0.0:
-            norm.weight.value = norm.cost() / (2.0 * norm.first())
-            found = explain(norm.inner)
+        weighed = weighed_losses(problem)
+        if weighed is not None and weighed.cost() > 0.0:
+            weighed.weight.value = weighed.first()
+            found = explain(weighed.inner)
             if found.recognised:
-                return replace(found, beside=norm.descriptions)
+                return replace(found, beside=weighed.descriptions)
         short = with_short_squares(problem) if measured(problem).short_squares_pay() else None
         beside = () if short is None else tuple(one.text for one in short[1])
         return Explanation(

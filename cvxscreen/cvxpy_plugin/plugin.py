@@ -102,8 +102,11 @@ def screened_solve(problem: Any, request: Request) -> Any:
     began, began_cpu = perf_counter(), thread_time()
     if request.builtin:
         Limits(*map(request.options.get, LIMITS))
-    if _screened_norm(problem, request):
+    weighed = _screened_by_weight(problem, request)
+    if isinstance(weighed, Report):
         return problem.value
+    if weighed:
+        return plain_after_failure(problem, request, weighed)
     found = _recognised(problem, request)
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
@@ -145,15 +148,18 @@ def _screened_beside(
     return outcome
 
 
-def _screened_norm(problem: Any, request: Request) -> bool:
-    """Whether the problem has the norm of many losses and could be solved by their squares."""
-    if not request.leaves_choice:
-        return False
-    from cvxscreen.cvxpy_plugin.norm_of_losses import norm_as_squares, screened_norm
+def _screened_by_weight(problem: Any, request: Request) -> Report | str:
+    """Solve a problem with a norm, or a level, of many losses at weights, and write it back.
 
-    made = norm_as_squares(problem)
+    Or why nothing else can be done for it; an empty text where something can.
+    """
+    from cvxscreen.cvxpy_plugin.weighed_losses import screened_by_weight, weighed_losses
+
+    made = weighed_losses(problem)
     if made is None:
-        return False
+        return ""
+    if not request.leaves_choice:
+        return "" if made.limit is None else "losses below a level are for the built-in engine only"
     request.check_options(problem)
 
     def solve(inner: Any) -> tuple[Solution, Report] | str:
@@ -162,17 +168,19 @@ def _screened_norm(problem: Any, request: Request) -> bool:
             return found if isinstance(found, str) else "its losses stand beside another part"
         outcome = _screened(found, request, perf_counter() - began)
         last = last_solution(found)
-        if isinstance(outcome, str) or last is None or not last.certificate.ok:
-            return "the problem with squares in place of its norm was not solved"
+        if isinstance(outcome, str):
+            return outcome
+        if last is None or not last.certificate.ok:
+            return "the problem with its losses at a weight was not solved"
         return last, outcome
 
     began = thread_time()
     with ignore_warnings():
-        outcome = screened_norm(made, problem, solve, request.tol)
-    if isinstance(outcome, str):
-        TRIALS.count(problem, vain=thread_time() - began)
-        return False
-    return True
+        outcome = screened_by_weight(made, problem, solve, request.tol, not request.insists)
+    if isinstance(outcome, Report):
+        return outcome
+    TRIALS.count(problem, vain=thread_time() - began)
+    return outcome if made.limit is not None else ""
 
 
 def _recognised(problem: Any, request: Request) -> Found | str:
@@ -462,7 +470,7 @@ def engine_solution(
     began, limits = thread_time(), Limits(most, clock=thread_time)
 
     def last_digits(entry: Round) -> None:
-        if entry.relative_gap <= near:
+        if 0.0 < entry.relative_gap <= near:  # 0 where the round has no certificate
             limits.within(thread_time() - began)
 
     found = solve_problem(problem, tol=aim, start=start, limits=limits, on_round=last_digits)

@@ -474,6 +474,11 @@ def measured(problem: Any) -> Size:
     return known
 
 
+def measured_as(problem: Any, other: Any) -> None:
+    """Let `problem`, which is solved in place of `other`, be as large as that."""
+    _MEASURED[problem] = measured(other)
+
+
 # -- reading the tree -----------------------------------------------------------------------------
 
 ROWS_PER_ENTRY = 10.0
@@ -542,6 +547,9 @@ left goes to a solver of cones, with most of the terms (5,000 and 20,000 hinges 
 1.5, plainly 0.17 and 1.05; squares, 3,000 and 20,000 x 8: 0.12 and 0.61 until they were refused,
 plainly 0.05 and 0.43)."""
 """Squares with a matrix, which is as large as the data where it is a kernel."""
+
+LEVEL = 500
+"""Curved losses in a constraint that are solved at the weight that is its multiplier."""
 
 STACKED = frozenset(("Vstack", "Hstack", "Concatenate"))
 """Affine atoms each of whose arguments is in rows of its own, unless a matrix multiplies them."""
@@ -618,6 +626,8 @@ class _Walk:
         self.spectral: set[str] = set()
         self.shared: set[str] = set()
         self.foreign_rows, self.bounding = 0.0, False
+        # How many constraints hold many curved losses.
+        self.levels = 0
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.left = VISITS
 
@@ -636,6 +646,7 @@ class _Walk:
         for part in constraint.args:
             self.follow(part, rows, weight)
         self.other_kinds |= self.kinked > before
+        self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)
         self.beyond_bounds |= not bounded
         self.held_by_bounds |= bounded if at_zero else set()
@@ -796,6 +807,8 @@ class _Walk:
             named = ", ".join(sorted(self.foreign))
             where = "in a constraint its term" if self.bounding else WITHOUT_SQUARES
             return f"{where} ({named}) {OF_A_KIND}"
+        if self.levels > 1:
+            return "several constraints hold curved losses below a level"
         if self.shared:
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
@@ -917,6 +930,21 @@ def _bounds(constraint: Any) -> tuple[set[int], bool]:
         return set(), False
     at_zero = all(part.value is not None and not np.all(part.value) for part in fixed)
     return {inner.id}, at_zero and not around and whole >= inner.size
+
+
+def _curves(args: Sequence[Any]) -> bool:
+    """Whether two sides of a constraint hold many losses that are squared, or Huber's."""
+    stack = [(arg, False) for arg in args]
+    while stack:
+        here, squared = stack.pop()
+        name = type(here).__name__
+        if name == "huber" or (squared and name in KINKED):
+            if here.args[0].size >= LEVEL:
+                return True
+        elif isinstance(here, AffAtom) or name in SHARED:
+            squared |= name in SHARED
+            stack += [(arg, squared) for arg in _some(here.args)[0]]
+    return False
 
 
 def squared_rows(expr: Any) -> Any:

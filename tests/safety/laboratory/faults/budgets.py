@@ -1,4 +1,4 @@
-"""Faults of losses in budgets and norms: recognition, rounds, certificate, dual values."""
+"""Faults of losses in budgets, norms, below levels: recognition, certificate, dual values."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ costs = of("cvxpy_plugin/recognise/changed_costs.py", COSTS)
 WITHIN = "solvers/test_within_budgets.py"
 on_path = of("solvers/interior_point.py", WITHIN)
 built_in = of("solvers/within_budgets.py", WITHIN)
-NORMS = "cvxpy_plugin/test_norm_of_losses.py"
-of_norms = of("cvxpy_plugin/norm_of_losses.py", NORMS)
+NORMS = "cvxpy_plugin/test_weighed_losses.py"
+of_norms = of("cvxpy_plugin/weighed_losses.py", NORMS)
 
 FAULTS = (
     read("a budget's level is left out of the Lagrangian", DROPPED,
@@ -91,4 +91,30 @@ FAULTS = (
              "if not relative <= tol:", "if not relative <= np.inf:",
              "an answer at the wrong weight passes",
              f"{NORMS}::test_a_wrong_answer_is_not_handed_out"),
+    of_norms("what the level is worth is left out of a bound", DROPPED,
+             "lower -= charge + gamma(4)", "lower -= 0.0 * charge + gamma(4)",
+             "a bound that is none ends the search",
+             f"{NORMS}::test_the_plain_answer_below_a_level"),
+    of_norms("a point beside the level passes for one at it", SLACK,
+             "if abs(last.away) <= FINE:\n                return Ending(last.rest",
+             "if abs(last.away) <= 1e-3:\n                return Ending(last.rest",
+             "an infeasible answer is handed out", f"{NORMS}::test_the_plain_answer_below_a_level"),
+    of_norms("a point is taken on the wrong end's side of the level", SIGN,
+             "share = (low.losses - self.made.level())",
+             "share = (self.made.level() - high.losses)",
+             "the answer is not at the level", f"{NORMS}::test_points_that_jump_with_the_weight"),
+    of_norms("a norm's multiplier is that of its squares", DROPPED,
+             "slope = 2.0 * np.sqrt(self.level()) if self.squared else 1.0",
+             "slope = 2.0 * self.level() if self.squared else 1.0",
+             "CVXPY's dual value is not that of the constraint",
+             f"{NORMS}::test_the_plain_answer_below_a_level"),
+    of_norms("a level that is not reached keeps a multiplier", SLACK,
+             "exp(last.at) if last.away <= SLACK else 0.0",
+             "exp(last.at) if last.away <= np.inf else 0.0",
+             "a dual value where the constraint is slack",
+             f"{NORMS}::test_a_level_that_is_not_reached_has_no_multiplier"),
+    of_norms("a factor of the losses is left in their level", DROPPED,
+             "for value in fixed) / self.cost()", "for value in fixed)",
+             "another constraint is solved for",
+             f"{NORMS}::test_the_plain_answer_below_a_level"),
 )
