@@ -26,10 +26,12 @@ from cvxscreen.models.samples import (
     chunked_terms,
     filled_rows,
     losses_of_samples,
+    one_norm,
+    refuse_beside,
+    ridge,
     side_constraints,
     vector,
 )
-from cvxscreen.models.svm import one_norm, refuse_beside, ridge
 from cvxscreen.out_of_core.streams import opened
 
 

@@ -1,4 +1,4 @@
-"""Samples, labels, weights, named losses, linear constraints: what the front doors share.
+"""Samples, labels, weights, named losses, norms, linear constraints: what the front doors share.
 
 A named loss is one row of `cvxscreen.core.losses`: from targets and weights to the five numbers.
 
@@ -20,7 +20,9 @@ from cvxscreen._support.validation import array, choice, positive, stored, toler
 from cvxscreen.certificates.certificate import register_certificate
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import FIELDS, Losses
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Layout, Problem, Quadratic, ZeroQuadratic, norm_as_terms
 from cvxscreen.core.streamed import ChunkTerms, UnitLoss, surveyed_design
 from cvxscreen.designs.chunks import ABSENT, Chunks
 from cvxscreen.designs.rows import Rows
@@ -316,6 +318,48 @@ _AT_ONCE = 2**20
 """Rows that are checked at a time."""
 
 register_certificate(Chunks, certify_chunks)
+
+
+def ridge(design: Any, losses: LossTerms, C: float, intercept: bool, kind: str) -> Problem:
+    """The problem with ``1/2 ||w||^2``, the last coordinate unpenalised if it is an intercept."""
+    diagonal = np.ones(design.shape[1])
+    if intercept:
+        diagonal[-1] = 0.0
+    return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind=kind)
+
+
+def one_norm(
+    design: Rows, losses: Losses, C: float, kind: str, layout: Layout, *, alone: bool
+) -> Problem:
+    """``sum_j |w_j|`` beside losses, w the coordinates of the matrix.
+
+    `alone` says that there is no intercept and no constraint, and that the L1 norm's own solvers
+    take the losses: it is then the problem's penalty, and features are left out. Else its absolute
+    values are the last terms of the problem.
+    """
+    p = design.matrix.shape[1]
+    if alone:
+        return Problem(
+            design, losses, ZeroQuadratic(np.zeros(p)), np.zeros(p), penalty=L1(np.ones(p)), C=C,
+            kind=kind, layout=layout,
+        )
+    design, losses = norm_as_terms(design, losses, np.ones(p))
+    width = design.shape[1]
+    return Problem(
+        design, losses, Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
+        layout=layout._replace(penalty_terms=p),
+    )
+
+
+def refuse_beside(bound: bool, kernel: Any, needed: str) -> None:
+    """Refuse constraints, or no squared norm, beside a kernel or data in chunks."""
+    given = "`kernel`" if kernel is not None else "`X` in chunks"
+    if bound:
+        raise InvalidInput(
+            f"{given} takes no constraints (`nonneg`, `monotone`, `constraints`); give `X` as one "
+            "matrix of features."
+        )
+    raise InvalidInput(f"{given} needs the squared norm: {needed}.")
 
 
 def chunked_terms(

@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import choice, flag, positive
-from cvxscreen.core.losses import Losses, LossTerms
-from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Layout, Problem, Quadratic, ZeroQuadratic, norm_as_terms
+from cvxscreen.core.problem import Layout, Problem
 from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import KernelChoice, KernelSetting, check_kernel_arguments
 from cvxscreen.models.samples import (
     CLASSIFICATION,
@@ -26,6 +23,9 @@ from cvxscreen.models.samples import (
     filled_rows,
     labels,
     losses_of_samples,
+    one_norm,
+    refuse_beside,
+    ridge,
     side_constraints,
 )
 from cvxscreen.out_of_core.streams import opened
@@ -150,17 +150,6 @@ def svm(
     return found if side is None else replace(found, side=side)
 
 
-def refuse_beside(bound: bool, kernel: Any, needed: str) -> None:
-    """Refuse constraints, or no squared norm, beside a kernel or data in chunks."""
-    given = "`kernel`" if kernel is not None else "`X` in chunks"
-    if bound:
-        raise InvalidInput(
-            f"{given} takes no constraints (`nonneg`, `monotone`, `constraints`); give `X` as one "
-            "matrix of features."
-        )
-    raise InvalidInput(f"{given} needs the squared norm: {needed}.")
-
-
 def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]:
     """`problem`, of one class against the rest, with each of the `labels`, over the same data.
 
@@ -187,34 +176,3 @@ def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]
         gram = Gram(own, sign, design.intercept)
         problems.append(replace(problem, design=gram, quadratic=form))
     return problems
-
-
-def one_norm(
-    design: Rows, losses: Losses, C: float, kind: str, layout: Layout, *, alone: bool
-) -> Problem:
-    """``sum_j |w_j|`` beside losses, w the coordinates of the matrix.
-
-    `alone` says that there is no intercept and no constraint, and that the L1 norm's own solvers
-    take the losses: it is then the problem's penalty, and features are left out. Else its absolute
-    values are the last terms of the problem.
-    """
-    p = design.matrix.shape[1]
-    if alone:
-        return Problem(
-            design, losses, ZeroQuadratic(np.zeros(p)), np.zeros(p), penalty=L1(np.ones(p)), C=C,
-            kind=kind, layout=layout,
-        )
-    design, losses = norm_as_terms(design, losses, np.ones(p))
-    width = design.shape[1]
-    return Problem(
-        design, losses, Quadratic(np.zeros(width)), np.zeros(width), C=C, kind=kind,
-        layout=layout._replace(penalty_terms=p),
-    )
-
-
-def ridge(design: Any, losses: LossTerms, C: float, intercept: bool, kind: str) -> Problem:
-    """The problem with ``1/2 ||w||^2``, the last coordinate unpenalised if it is an intercept."""
-    diagonal = np.ones(design.shape[1])
-    if intercept:
-        diagonal[-1] = 0.0
-    return Problem(design, losses, Quadratic(diagonal), np.zeros(len(diagonal)), C=C, kind=kind)

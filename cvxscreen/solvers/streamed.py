@@ -34,6 +34,7 @@ from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import dual_feasible, estimated_gap, regulariser_gap
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
+from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, UnitLoss, in_chunks
 from cvxscreen.designs.chunks import Chunk, ListedValues, SampledRows, entries
@@ -479,7 +480,8 @@ class CollapsedProblem(Immutable):
         gram, problem = self.gram, self.kept
         if gram is None:
             return x, theta, promised
-        losses, kappa = problem.losses, getattr(problem.penalty, "kappa", np.zeros(len(x)))
+        losses, penalty = problem.losses, problem.penalty
+        kappa = penalty.kappa if isinstance(penalty, L1) else np.zeros(len(x))
         for _ in range(POLISH_STEPS):
             slope = losses.slope(problem.design.forward(x))
             free = (x != 0) | (kappa == 0)

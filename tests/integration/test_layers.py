@@ -356,3 +356,10 @@ def test_no_module_imports_itself_on_some_way() -> None:
 def test_about_twenty_entries_at_the_root() -> None:
     entries = [p for p in PACKAGE.iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()]
     assert len(entries) <= 22
+
+
+def test_tests_have_the_folders_of_the_package() -> None:
+    folders = {init.parent.name for init in PACKAGE.glob("*/__init__.py")}
+    assert len(folders) >= 16
+    tests = Path(__file__).resolve().parents[1]
+    assert not [folder for folder in sorted(folders) if not any(tests.glob(f"{folder}/**/test_*"))]
