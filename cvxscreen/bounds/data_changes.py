@@ -145,14 +145,14 @@ def left_out_groups(point: Point, groups: list[NDArray[np.intp]]) -> tuple[Array
     ends = np.empty((2, problem.n))
     for rows in groups:
         design, slopes, norms = problem.design.take_rows(rows), theta[rows], n_i[rows]
-        pull = problem.quadratic.solve(design.adjoint(slopes))
-        inexact = 4.0 * UNIT * problem.quadratic.norm(pull) + up(
+        x_direction = problem.quadratic.solve(design.adjoint(slopes))
+        inexact = 4.0 * UNIT * problem.quadratic.norm(x_direction) + up(
             (problem.design.adjoint_factor + gamma(len(rows)))
             * float(np.abs(slopes) @ problem.rounding_norms[rows]), len(rows)
         )
-        along = design.forward(pull)
-        off = design.forward_error(pull, problem.sizes[rows]) + norms * inexact
-        away = distance + up(problem.quadratic.norm(pull), problem.d + 8) + inexact
+        along = design.forward(x_direction)
+        off = design.forward_error(x_direction, problem.sizes[rows]) + norms * inexact
+        away = distance + up(problem.quadratic.norm(x_direction), problem.d + 8) + inexact
         radius = np.sqrt(up(point.terms) + 0.25 * up(away) ** 2) * up(1.0, 16)
         reach = norms * radius + error[rows] + 0.5 * up(1.0) * off + 4.0 * UNIT * np.abs(along)
         ends[:, rows] = outward(base[rows] + 0.5 * along, up(1.0, 8) * reach)
@@ -184,9 +184,9 @@ class _Mix(Immutable):
         The direction.
     error : float
         Of the one unit.
-    rate, bend : float
-        What a way tau adds to the Fenchel-Young terms: at most ``rate tau + bend tau^2 / 2``.
-    pull : array, shape (d,)
+    rate, curvature : float
+        What a way tau adds to the Fenchel-Young terms: at most ``rate tau + curvature tau^2 / 2``.
+    x_direction : array, shape (d,)
         ``M^{-1} A' slopes``, penalised coordinates only, within `inexact` in the norm of M.
     inexact : float
     products, products_error : array, shape (n,)
@@ -199,8 +199,8 @@ class _Mix(Immutable):
     slopes: Array
     error: float
     rate: float
-    bend: float
-    pull: Array
+    curvature: float
+    x_direction: Array
     inexact: float
     products: Array
     products_error: Array
@@ -240,8 +240,8 @@ def _mix(point: Point, *signs: float) -> _Mix:
     used = np.flatnonzero(slopes)
     size = np.abs(slopes[used])
     most = 0.999 * float(np.min(room[used] / size))
-    pull = problem.quadratic.solve(problem.design.adjoint(slopes))
-    inexact = 4.0 * UNIT * problem.quadratic.norm(pull) + up(
+    x_direction = problem.quadratic.solve(problem.design.adjoint(slopes))
+    inexact = 4.0 * UNIT * problem.quadratic.norm(x_direction) + up(
         problem.design.adjoint_factor * float(size @ problem.rounding_norms[used]), problem.n
     )
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
@@ -249,9 +249,9 @@ def _mix(point: Point, *signs: float) -> _Mix:
         min(most, 1e300), slopes, gamma(problem.n + 8) * 2.0,
         up(float(size @ off[used]), len(used)),
         up(float(np.square(size) @ f.q[used]), len(used) + 8),
-        pull, inexact,
-        problem.design.forward(pull), margin_error(problem, pull) + n_i * inexact,
-        up(problem.quadratic.norm(pull), problem.d + 8) + inexact,
+        x_direction, inexact,
+        problem.design.forward(x_direction), margin_error(problem, x_direction) + n_i * inexact,
+        up(problem.quadratic.norm(x_direction), problem.d + 8) + inexact,
     )
 
 
@@ -318,7 +318,8 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
                     (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
                 )
                 away = distance + np.sqrt(np.maximum(square, 0.0))
-                above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.bend + 0.25 * away**2
+                above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
+                above = above + 0.25 * away**2
                 reach = up(1.0, 32) * (
                     above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
                 ) + 0.5 * side * product
@@ -351,7 +352,7 @@ def left_out_distances(point: Point) -> Array:
 
         |x - x*|  <=  (|d| + s) / 2 + sqrt(G + (|d| + s)^2 / 4),    s = |theta_i| |a_i|
 
-    at an exact optimum s. Beside an unpenalised coordinate its pull on that one is taken up by a
+    at an exact optimum s. Beside an unpenalised coordinate what it adds there is taken up by a
     mix u of other terms (`_mix`), which costs what it adds to G; there s is ``|theta_i| |a_i -
     a_i,free A' u|``, for a term of the mix of its other terms, and infinite where none has room.
 
@@ -383,7 +384,7 @@ def left_out_distances(point: Point) -> Array:
             length = _centred_lengths(n_i, sign * a, mix.products, mix, problem.d)
             pulled = (size + tau * np.abs(mix.slopes)) * length
             pulled = pulled + mix.length * (unbalanced + tau * mix.error) + tau * mix.inexact
-            terms = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.bend
+            terms = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
             far = _farthest(distance, terms, pulled, problem.d)
         far = np.where(possible & np.isfinite(far), far, np.inf)
         most = np.where(wanted > 0.0, np.maximum(most, far), most)
@@ -391,7 +392,7 @@ def left_out_distances(point: Point) -> Array:
 
 
 def _farthest(distance: float, terms: float | Array, pulled: Array, d: int) -> Array:
-    """What the midpoint ball says of ``|x - x*|`` where a pull so long is gone."""
+    """What the midpoint ball says of ``|x - x*|`` where a term so long is gone."""
     half = 0.5 * (distance + pulled)
     return np.asarray(up(1.0, d + 32) * (half + np.sqrt(up(1.0) * terms + half * half)))
 
@@ -468,7 +469,7 @@ class _Balance(Immutable):
         What one unit of S makes of ``sum_i a_i,free theta_i`` and of ``sum_i a_i,free u_i``.
     unbalanced : float
         The first at the present weights, from rounding.
-    pull : float
+    x_rate : float
         Largest ``|sum_i v_i u_i (a_i - a_i,free A' u)|``.
     growth : float
         By what share one unit of S may raise a weight.
@@ -479,7 +480,7 @@ class _Balance(Immutable):
     load: float
     turn: float
     unbalanced: float
-    pull: float
+    x_rate: float
     growth: float
 
 
@@ -492,12 +493,12 @@ class OverWeights(Immutable):
         At the midpoint of the pair as it is, and the rounding there.
     norms : array, shape (m,)
         Upper bounds of ``|z|`` in the metric of ``M^{-1}``; centred beside an unpenalised
-        coordinate, as are `down`, `up` and `pull`.
+        coordinate, as are `down`, `up` and `x_rate`.
     down, up : array, shape (m,)
         Upper bounds of how far one unit of S moves ``<z, x_theta>``, which falls by ``<p, v>``.
     terms, more_terms : float
         Sum of the Fenchel-Young terms, and what one unit of S adds to it.
-    distance, pull : float
+    distance, x_rate : float
         ``|x - x_theta|``, and what one unit of S moves x_theta.
     balance : _Balance or None
         Where there is an unpenalised coordinate.
@@ -511,14 +512,14 @@ class OverWeights(Immutable):
     terms: float
     more_terms: float
     distance: float
-    pull: float
+    x_rate: float
     balance: _Balance | None = None
 
     def at(self, size: float | Array) -> tuple[Array, Array]:
         """The intervals at S = `size`, one number or one for each z; rounded outward."""
         S = np.asarray(size, dtype=np.float64)
         if self.balance is None:
-            away = up(1.0, 8) * (self.distance + S * self.pull)
+            away = up(1.0, 8) * (self.distance + S * self.x_rate)
             radius = np.sqrt(up(1.0, 16) * (self.terms + S * self.more_terms + 0.25 * away * away))
             reach = self.norms * radius + self.error
         else:
@@ -537,15 +538,15 @@ class OverWeights(Immutable):
             terms = self.terms + S * self.more_terms
             left = (1.0 - mix.error - S * by.turn) * (1.0 - 8.0 * UNIT)
             used = up(1.0, 8) * (by.unbalanced + S * by.load)
-            away = self.distance + S * self.pull + mix.length * by.unbalanced
-            per_step = np.sqrt(self.norms**2 + 2.0 * by.free**2 * mix.bend * grown) + SMALLEST
+            away = self.distance + S * self.x_rate + mix.length * by.unbalanced
+            per_step = np.sqrt(self.norms**2 + 2.0 * by.free**2 * mix.curvature * grown) + SMALLEST
             step = 2.0 * np.sqrt(terms + 0.25 * away * away) / per_step
             step = np.fmin(step, 0.999 * (mix.room * left - used) / by.free)
             tau = up(1.0, 8) * (step * by.free + used) / left
             slack = mix.length * (by.unbalanced + tau * mix.error) + tau * mix.inexact
-            more = slack + S * tau * by.pull
-            away = up(1.0, 16) * (self.distance + S * self.pull + more)
-            terms = terms + grown * (tau * mix.rate + 0.5 * tau * tau * mix.bend)
+            more = slack + S * tau * by.x_rate
+            away = up(1.0, 16) * (self.distance + S * self.x_rate + more)
+            terms = terms + grown * (tau * mix.rate + 0.5 * tau * tau * mix.curvature)
             reach = (terms + 0.25 * away * away) / step + 0.25 * step * self.norms**2
             reach = reach + 0.5 * (self.norms * more + by.free * mix.length * self.distance)
             good = (left > 0.0) & (step > 0.0) & (tau <= mix.room) & np.isfinite(reach)
@@ -615,14 +616,14 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     error = error + 4.0 * UNIT * (np.abs(at_x) + np.abs(at_dual))
     centred = _Centred.of(point)
     mix, a = centred.mix, centred.free
-    along = functionals.forward(mix.pull)
+    along = functionals.forward(mix.x_direction)
     whole, norms = norms + np.abs(z_free) * mix.length, centred.lengths(norms, z_free, along)
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
     bare = np.abs(slopes) * (n_i + np.abs(a) * mix.length)[used]
     around = centred.lengths(n_i, a, mix.products)
     lengths = np.abs(slopes) * around[used]
-    pull = _longest(centred, used, slopes, lengths, bare, changes)
-    down = rise = farthest = up(1.0) * norms * pull
+    x_rate = _longest(centred, used, slopes, lengths, bare, changes)
+    down = rise = farthest = up(1.0) * norms * x_rate
     if len(norms) and len(norms) * len(used) * problem.d <= PAIRINGS:
         parts = [
             changes.most(products * slopes)
@@ -645,7 +646,7 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
             among.reach(np.abs(shares) * around[mixed]), grown,
         )
     return OverWeights(
-        0.5 * (at_x + at_dual), error, norms, down, rise, terms, grown * terms, distance, pull,
+        0.5 * (at_x + at_dual), error, norms, down, rise, terms, grown * terms, distance, x_rate,
         balance,
     )
 
@@ -690,7 +691,8 @@ class _Centred(Immutable):
         """``A~' load``, in units of ``M^{1/2}``, shape (d,)."""
         form = self.problem.quadratic
         pulled = self.problem.design.adjoint(load) * np.sqrt(self.scale)
-        return np.asarray(pulled - np.sqrt(form.diagonal) * self.mix.pull * (self.free @ load))
+        along = np.sqrt(form.diagonal) * self.mix.x_direction
+        return np.asarray(pulled - along * (self.free @ load))
 
     def gram(self, used: NDArray[np.intp], weights: Array) -> Array:
         """``M^{-1/2} A~' diag(weights) A~ M^{-1/2}`` of the terms at `used`, shape (d, d)."""
@@ -699,7 +701,7 @@ class _Centred(Immutable):
         if self.mix.length:
             load = np.zeros(problem.n)
             load[used] = weights * self.free[used]
-            middle = np.sqrt(problem.quadratic.diagonal) * self.mix.pull
+            middle = np.sqrt(problem.quadratic.diagonal) * self.mix.x_direction
             cross = np.outer(problem.design.adjoint(load) * root, middle)
             gram = gram - cross - cross.T + float(self.free @ load) * np.outer(middle, middle)
         return np.asarray(gram)
@@ -713,7 +715,7 @@ class _Centred(Immutable):
         `free` and `along` are of the rows z, as in `_centred_lengths`.
         """
         mix, first = self.mix, 0
-        square = float(np.sum(self.problem.quadratic.diagonal * mix.pull**2))
+        square = float(np.sum(self.problem.quadratic.diagonal * mix.x_direction**2))
         a, mine = self.free[used], mix.products[used]
         for products in _pairings(self.problem, self.scale, functionals, used, block):
             if mix.length:

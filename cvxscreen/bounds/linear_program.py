@@ -153,28 +153,28 @@ def margins_in_cone(problem: Problem, alpha: Array, primal: float) -> Interval:
     its four decisions put right). Where ``|v_j| > kappa_j`` the set is unbounded, and only terms
     that reach into all such coordinates get a bound.
     """
-    v, blur = v_with_error(problem, alpha)
+    v, v_error = v_with_error(problem, alpha)
     k = primal - float(alpha.sum())
     noise = gamma(problem.n + 8) * (abs(primal) + float(alpha.sum()))
     above, below = weights(problem) - v, weights(problem) + v
-    bad = np.flatnonzero(np.minimum(above, below) <= blur)
-    high = _most(problem, 1.0, above, below, blur, bad, k, noise)
-    low = -_most(problem, -1.0, above, below, blur, bad, k, noise)
+    bad = np.flatnonzero(np.minimum(above, below) <= v_error)
+    high = _most(problem, 1.0, above, below, v_error, bad, k, noise)
+    low = -_most(problem, -1.0, above, below, v_error, bad, k, noise)
     return low, high
 
 
 @np.errstate(divide="ignore", over="ignore", invalid="ignore")  # no number decides nothing
 def _most(
-    problem: Problem, sign: float, above: Array, below: Array, blur: Array, bad: NDArray[np.intp],
-    k: float, noise: float,
+    problem: Problem, sign: float, above: Array, below: Array, v_error: Array,
+    bad: NDArray[np.intp], k: float, noise: float,
 ) -> Array:
     """Upper bounds of ``sign <a_i, w*>``."""
     good = np.ones(problem.d, dtype=bool)
     good[bad] = False
     rows = sp.csr_matrix(by_columns(problem.design)) * sign
     column = rows.indices
-    up = np.where(good, 1.0 / np.where(good, above - blur, 1.0), 0.0)
-    down = np.where(good, 1.0 / np.where(good, below - blur, 1.0), 0.0)
+    up = np.where(good, 1.0 / np.where(good, above - v_error, 1.0), 0.0)
+    down = np.where(good, 1.0 / np.where(good, below - v_error, 1.0), 0.0)
     need = np.maximum(rows.data * up[column], -rows.data * down[column])
     least = np.zeros(problem.n)
     np.maximum.at(least, np.repeat(np.arange(problem.n), np.diff(rows.indptr)), need)
@@ -184,10 +184,10 @@ def _most(
         side = above[j] if above[j] <= below[j] else below[j]
         other = below[j] if above[j] <= below[j] else above[j]
         lean = -entry if above[j] <= below[j] else entry
-        gap = -(side - blur[j])
+        gap = -(side - v_error[j])
         room = np.where(lean > 0, lean / gap if gap > 0 else np.inf, np.sign(lean))
         most = np.minimum(most, room * (1.0 - 8.0 * UNIT))
-        least = np.maximum(least, lean / max(other - blur[j], 1e-300))
+        least = np.maximum(least, lean / max(other - v_error[j], 1e-300))
     least = least * (1.0 + 8.0 * UNIT)
     bound = np.where(k + noise >= 0, least * (k + noise), most * (k + noise))
     possible = (least <= most) & np.isfinite(bound)
@@ -252,8 +252,8 @@ def margins_from_kinks(problem: Problem, alpha: Array, primal: float, gap: float
         target = matrix[part].T.toarray()
         Z = _combined(rows, tight, slack[kinks], target)
         rest = target - rows @ Z
-        blur = gamma(len(kinks) + 4) * (np.abs(target) + abs(rows) @ np.abs(Z))
-        boxed = np.where(edge[:, None], np.abs(rest) + blur, blur)
+        v_error = gamma(len(kinks) + 4) * (np.abs(target) + abs(rows) @ np.abs(Z))
+        boxed = np.where(edge[:, None], np.abs(rest) + v_error, v_error)
         loose = primal * (boxed / kappa[:, None]).sum(axis=0)
         loose = loose + gamma(len(kinks) + 4) * np.abs(Z).sum(axis=0)
         middle = Z.sum(axis=0)
@@ -296,10 +296,10 @@ def v_from_support(problem: Problem, w: Array, gap: float) -> Interval:
         target = matrix[:, part].toarray()
         Z = _combined(rows, tight, size, target) if len(used) else np.zeros((0, target.shape[1]))
         rest = target - rows @ Z
-        blur = gamma(len(used) + 4) * (np.abs(target) + abs(rows) @ np.abs(Z))
+        v_error = gamma(len(used) + 4) * (np.abs(target) + abs(rows) @ np.abs(Z))
         turned = Z * sign[:, None]
         middle = kappa @ turned + full @ rest
-        rounding = blur.max(axis=0, initial=0.0) * total + gamma(n + d + 8) * (
+        rounding = v_error.max(axis=0, initial=0.0) * total + gamma(n + d + 8) * (
             kappa @ np.abs(Z) + c @ np.abs(rest)
         )
         nothing = np.full(len(used), np.inf)

@@ -249,8 +249,8 @@ def certify(
         return verdict(pure_l1_gap(problem, x, theta, t, values, At_theta), primal, tol)
 
     singular = isinstance(quadratic, Quadratic) and quadratic.singular
-    pull = At_theta + problem.linear
-    side = side_part(problem, x, mu, pull + quadratic.apply(x) if singular else pull)
+    gradient = At_theta + problem.linear
+    side = side_part(problem, x, mu, gradient + quadratic.apply(x) if singular else gradient)
     if side.refused:
         return refused(side.refused, tol, primal)
     penalty = None if problem.penalty is None else penalty_part(problem, x, -side.residual)
@@ -614,8 +614,8 @@ def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     if form.matrix is not None:
         steepest += float(np.abs(form.matrix).sum(axis=1).max())
     if steepest > 0.0:
-        pull = float(np.abs(theta) @ problem.sizes)
-        total += 0.5 * pull * pull / steepest
+        longest = float(np.abs(theta) @ problem.sizes)
+        total += 0.5 * longest * longest / steepest
     return total
 
 

@@ -100,9 +100,9 @@ def certify_levels(
         slopes[2:, kept[at] - rows.start] = theta[:, at]
         return slopes
 
-    pulls = design.both_ways(X, look)
+    adjoints = design.both_ways(X, look)
     wrong, charge, total, rising = np.sum([sums[start] for start in sorted(sums)], axis=0)
-    At_theta = pulls[0] - levels[:, None] * pulls[1] + pulls[2:]
+    At_theta = adjoints[0] - levels[:, None] * adjoints[1] + adjoints[2:]
     # Three sums of slopes no longer than all weights, and what they are multiplied with.
     unsure = (3.0 * design.adjoint_factor + 16.0 * EPS) * (1.0 + 4.0 * (problem.n + 8) * EPS)
     unsure *= float(np.linalg.norm(weight))

@@ -195,12 +195,12 @@ _endless_above = compiled(allocates=False, alone=False)(endless_above)
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyped-def]
+def sums(block, points, codes, place, room, out, At_theta):  # type: ignore[no-untyped-def]
     """Add the sums over a block of terms; one row a point.
 
     To `out`: value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, and the count of slopes
-    outside their box; to `pull` ``A' theta``. `codes` (K, n) are those of the block, `place` (K,)
-    is where its slopes begin in the pool, and is moved on. `room` is for four vectors over it.
+    outside their box; to `At_theta` its ``A' theta``. `codes` (K, n) are those of the block, and
+    `place` (K,), where its slopes begin in the pool, is moved on; `room` is four vectors over it.
     """
     A, b, e, q, lo, hi = block.A, block.b, block.e, block.q, block.lo, block.hi
     d, n = A.shape
@@ -221,7 +221,7 @@ def sums(block, points, codes, place, room, out, pull):  # type: ignore[no-untyp
             for i in range(n):
                 t[i] += x[j] * A[j, i]
                 total += theta[i] * A[j, i]
-            pull[k, j] += total
+            At_theta[k, j] += total
         noise = points.forward * np.sqrt(length)
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
@@ -401,26 +401,27 @@ def _sums(
 
     def add(part: slice, place: NDArray[np.int64]) -> tuple[Array, Array]:
         """The sums over a part; a block of it stays in the cache while points pass over it."""
-        out, pull, room = np.zeros((len(factors), 5)), np.zeros_like(points), np.empty((4, rows))
+        out, At_theta = np.zeros((len(factors), 5)), np.zeros_like(points)
+        room = np.empty((4, rows))
         for start in range(part.start, part.stop, rows):
             terms = slice(start, min(start + rows, part.stop))
             A = np.empty((problem.d, terms.stop - start))
             design.dense(terms, A.T)
             codes = np.ascontiguousarray(theta.codes[:, terms])  # of one type, compiled once
             block = TermBlock.of(A, problem, terms)
-            sums(block, all_points, codes, place, room, out, pull)
+            sums(block, all_points, codes, place, room, out, At_theta)
             if terms.stop - start == problem.n:
                 only.append(block)
-        return out, pull
+        return out, At_theta
 
     if len(parts) == 1:
-        out, pull = add(parts[0], theta.first.copy())
+        out, At_theta = add(parts[0], theta.first.copy())
     else:
         places = np.cumsum([theta.first, *each(own_numbers, parts[:-1])], axis=0)
         found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
-        out, pull = (np.sum(some, axis=0) for some in zip(*found, strict=True))
+        out, At_theta = (np.sum(some, axis=0) for some in zip(*found, strict=True))
     return _totals(
-        problem, out, points, pull, EPS * (problem.n + 8),
+        problem, out, points, At_theta, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance, *only),
     )
 
@@ -463,10 +464,10 @@ class StoredRows(NamedTuple):
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[no-untyped-def]
+def stored_sums(rows, x, theta, factor, forward, t, At_theta, out):  # type: ignore[no-untyped-def]
     """`sums` of one point over all rows as they are stored.
 
-    `t` and `pull` get the margins and ``A' theta``; `out` what that of `sums` does, but for
+    `t` and `At_theta` get the margins and ``A' theta``; `out` what that of `sums` does, but for
     ``sum |theta a_free|``.
     """
     n, d = t.size, x.size
@@ -474,7 +475,7 @@ def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[
     length = 0.0
     for j in range(d):
         length += x[j] * x[j]
-        pull[j] = 0.0
+        At_theta[j] = 0.0
     noise = forward * np.sqrt(length)
     values, gap, load, outside = 0.0, 0.0, 0.0, 0
     for i in range(n):
@@ -487,9 +488,9 @@ def stored_sums(rows, x, theta, factor, forward, t, pull, out):  # type: ignore[
         margin *= scale
         if s != 0.0:
             for p in range(rows.start[i], rows.start[i + 1]):
-                pull[rows.indices[p]] += scale * s * rows.data[p]
+                At_theta[rows.indices[p]] += scale * s * rows.data[p]
             for k in range(d - first):
-                pull[first + k] += scale * s * rows.extra[i, k]
+                At_theta[first + k] += scale * s * rows.extra[i, k]
         t[i], error = margin, noise * rows.sizes[i]
         value = _value_above(margin, b, e, curve, low, high, _steepness(curve))
         values += value
@@ -507,10 +508,10 @@ def _stored_sums(
     """What `_sums` makes, of rows that are multiplied as they are stored."""
     rows, forward = StoredRows.of(problem), float(cast(Rows, problem.design).forward_factor)
     K, free, (_, _, q, lo, hi) = len(X), problem.free_columns, columns(problem.losses)
-    out, room, pull = np.zeros((K, 5)), np.empty((K, problem.n)), np.empty((K, problem.d))
+    out, room, At_theta = np.zeros((K, 5)), np.empty((K, problem.n)), np.empty((K, problem.d))
     for k in range(K):
         slopes = theta.row(k)
-        stored_sums(rows, X[k], slopes, factors[k], forward, room[k], pull[k], out[k])
+        stored_sums(rows, X[k], slopes, factors[k], forward, room[k], At_theta[k], out[k])
         if free.shape[1]:
             out[k, 3] = float(np.abs(free[:, 0]) @ np.abs(slopes))
 
@@ -523,7 +524,7 @@ def _stored_sums(
             cost[k] = taken_up(free[:, 0], hi * factor - s, s - lo * factor, rate, needed[k])
         return cost
 
-    return _totals(problem, out, X, pull, EPS * (problem.n + 8), moves)
+    return _totals(problem, out, X, At_theta, EPS * (problem.n + 8), moves)
 
 
 class ProblemConstants(NamedTuple):
@@ -547,7 +548,7 @@ class ProblemConstants(NamedTuple):
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def totals(X, pull, diagonal, linear, sums, fixed, out):  # type: ignore[no-untyped-def]
+def totals(X, At_theta, diagonal, linear, sums, fixed, out):  # type: ignore[no-untyped-def]
     """What a point's certificate consists of, from its `sums` over the terms; a row of `out` each.
 
     The value; the gap but for the balance, infinite where slopes leave their box; what has to be
@@ -556,7 +557,7 @@ def totals(X, pull, diagonal, linear, sums, fixed, out):  # type: ignore[no-unty
     for k in range(len(X)):
         form, apart, reach, off = 0.0, 0.0, 0.0, 0.0
         for j in range(len(linear)):
-            own, M, x = pull[k, j] + linear[j], diagonal[j], X[k, j]
+            own, M, x = At_theta[k, j] + linear[j], diagonal[j], X[k, j]
             form += x * (0.5 * M * x + linear[j])
             if M > 0.0:
                 apart += (M * x + own) * (M * x + own) / M
@@ -574,21 +575,21 @@ def totals(X, pull, diagonal, linear, sums, fixed, out):  # type: ignore[no-unty
 
 
 def _totals(
-    problem: Problem, sums: Array, X: Array, pull: Array, rounding: float,
+    problem: Problem, sums: Array, X: Array, At_theta: Array, rounding: float,
     moves: Callable[[Array, Array], Array],
 ) -> tuple[Array, Array]:
     """``(gap, primal)`` of every point from the sums over its terms, by the module's formula.
 
-    `pull` are the ``A' theta``, shape (K, d), `rounding` what a unit of ``sum |theta| norm`` may be
-    off by; ``moves(needed, distance)`` is what it costs to balance.
+    `At_theta` has shape (K, d); `rounding` is what a unit of ``sum |theta| norm`` may be off by;
+    ``moves(needed, distance)`` is what it costs to balance.
     """
     fixed = ProblemConstants(
         problem.constant, float(problem.drift), float(problem.imbalance), rounding,
         problem.n * EPS,
     )
     out, form = np.empty((len(X), 4)), problem.quadratic
-    X, pull = np.ascontiguousarray(X), np.ascontiguousarray(pull)
-    totals(X, pull, form.diagonal, problem.linear, sums, fixed, out)
+    X, At_theta = np.ascontiguousarray(X), np.ascontiguousarray(At_theta)
+    totals(X, At_theta, form.diagonal, problem.linear, sums, fixed, out)
     primal, gap, needed, distance = np.ascontiguousarray(out.T)
     if len(problem.free_index):
         gap += moves(needed, distance)
@@ -703,10 +704,10 @@ class Around(NamedTuple):
     total : array, shape (d + 5,)
         The sums over all terms.
     place : array of int, shape (n,)
-        Of a term on a parabola, its row in `bends`; -1 elsewhere.
-    bends : array, shape (c, d (d + 1) / 2)
+        Of a term on a parabola, its row in `hessians`; -1 elsewhere.
+    hessians : array, shape (c, d (d + 1) / 2)
         ``rate a a'`` of the terms on a parabola, its lower triangle; no columns without any.
-    bend : array, shape (d (d + 1) / 2,)
+    hessian : array, shape (d (d + 1) / 2,)
         Their sum.
     """
 
@@ -723,8 +724,8 @@ class Around(NamedTuple):
     parts: Array
     total: Array
     place: NDArray[np.intp]
-    bends: Array
-    bend: Array
+    hessians: Array
+    hessian: Array
 
     @classmethod
     def at(
@@ -745,17 +746,17 @@ class Around(NamedTuple):
         curved = (q > 0.0) & (there > lo) & (there < hi) & ((e == 0.0) | (there != 0.0))
         d = problem.d
         size = d * (d + 1) // 2
-        if curved.sum() * size > BENDS:
+        if curved.sum() * size > MOST_ENTRIES:
             curved = np.zeros(problem.n, dtype=bool)
         slopes = np.where(curved, there, slopes)
         rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
-        pulls, steep = slopes[:, None] * A, np.abs(slopes)
+        weighed, steep = slopes[:, None] * A, np.abs(slopes)
         free = problem.free_index
         conjugate = b * slopes + e * steep + 0.5 * q * slopes * slopes
         off = 2.0 * noise + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
-        sums = [steep * problem.norms, np.abs(pulls[:, free]).sum(axis=1), conjugate,
+        sums = [steep * problem.norms, np.abs(weighed[:, free]).sum(axis=1), conjugate,
                 rates * problem.sizes**2, rates * off * off]
-        parts = np.column_stack((pulls, *sums))
+        parts = np.column_stack((weighed, *sums))
         into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
         below, above = piece_of(problem, slopes, curved)
         away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * noise
@@ -763,28 +764,28 @@ class Around(NamedTuple):
         which = np.flatnonzero(curved)
         place = np.full(problem.n, -1)
         place[which] = np.arange(len(which))
-        bends, B = np.empty((len(which), size if len(which) else 0)), A[which]
+        hessians, B = np.empty((len(which), size if len(which) else 0)), A[which]
         for j in range(d if len(which) else 0):
             column = (rates[which] * B[:, j])[:, None]
-            np.multiply(B[:, :j + 1], column, out=bends[:, j * (j + 1) // 2:][:, :j + 1])
+            np.multiply(B[:, :j + 1], column, out=hessians[:, j * (j + 1) // 2:][:, :j + 1])
         return cls(x, slopes, rates, t, np.ascontiguousarray(A.T), into, back, room, below, above,
-                   parts, parts.sum(axis=0), place, bends, bends.sum(axis=0))
+                   parts, parts.sum(axis=0), place, hessians, hessians.sum(axis=0))
 
     def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
         """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
         return np.asarray(self.slopes[rows] + self.rates[rows] * (t - self.margins[rows]))
 
-    def square(self, bend: Array) -> Array:
-        """Symmetric matrices, (K, d, d), whose lower triangles are the rows of `bend`."""
+    def square(self, hessian: Array) -> Array:
+        """Symmetric matrices, (K, d, d), whose lower triangles are the rows of `hessian`."""
         i, j = np.indices((self.x.size, self.x.size))
         low, high = np.minimum(i, j), np.maximum(i, j)
-        return np.asarray(bend[:, high * (high + 1) // 2 + low])
+        return np.asarray(hessian[:, high * (high + 1) // 2 + low])
 
-    def bent(self, bend: Array, V: Array) -> Array:
-        """The matrix of each row of `bend` times that of `V`, shape (K, d); 0 without columns."""
-        if not bend.shape[1]:
+    def times_hessian(self, hessian: Array, V: Array) -> Array:
+        """The matrix of each row of `hessian` times that of `V`, (K, d); 0 without columns."""
+        if not hessian.shape[1]:
             return np.zeros_like(V)
-        return np.asarray(np.einsum("kij,kj->ki", self.square(bend), V))
+        return np.asarray(np.einsum("kij,kj->ki", self.square(hessian), V))
 
     def distance(self, X: Array) -> float:
         """How far from `x` the farthest of `X`, shape (K, d), is at most.
@@ -802,33 +803,33 @@ class Around(NamedTuple):
         return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
 
     def weighed(self, W: NDArray[Any] | LeftOut) -> Weighed:
-        """`W` with the sums of `parts` and `bends` under them.
+        """`W` with the sums of `parts` and `hessians` under them.
 
         Of what one leaves out the sums that stand for rounding are no less: subtracting from a
         total has that of all terms.
         """
         d, curved = self.x.size, np.flatnonzero(self.place >= 0)
         if not isinstance(W, LeftOut):
-            sums, bend = np.zeros((len(W), d + 5)), np.zeros((len(W), self.bends.shape[1]))
+            sums, hessian = np.zeros((len(W), d + 5)), np.zeros((len(W), self.hessians.shape[1]))
             for i in range(0, W.shape[1], COUNTED):  # counts are small numbers until they are used
                 some = slice(i, i + COUNTED)
                 sums += np.asarray(W[:, some], dtype=np.float64) @ self.parts[some]
             for i in range(0, len(curved), COUNTED):
                 some = slice(i, i + COUNTED)
                 own = np.asarray(W.take(curved[some], axis=1), dtype=np.float64)
-                bend += own @ self.bends[some]
-            return Weighed(W, sums[:, :d], sums[:, d:], bend)
-        sums, bend = np.tile(self.total[d:], (len(W), 1)), np.tile(self.bend, (len(W), 1))
+                hessian += own @ self.hessians[some]
+            return Weighed(W, sums[:, :d], sums[:, d:], hessian)
+        sums, hessian = np.tile(self.total[d:], (len(W), 1)), np.tile(self.hessian, (len(W), 1))
         sums[:, 2] -= self.parts[W.index, d + 2]
-        bent = np.flatnonzero(self.place[W.index] >= 0)
-        bend[bent] -= self.bends[self.place[W.index[bent]]]
-        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums, bend)
+        parabolic = np.flatnonzero(self.place[W.index] >= 0)
+        hessian[parabolic] -= self.hessians[self.place[W.index[parabolic]]]
+        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums, hessian)
 
 
 COUNTED = 2048
 """Terms whose weights are made numbers of 8 bytes at a time: a block's stay in the cache."""
 
-BENDS = 2**24
+MOST_ENTRIES = 2**24
 """Most numbers of all ``rate a a'``, 128 MB; beyond, every term on a parabola is looked at."""
 
 
@@ -838,25 +839,25 @@ class Weighed(NamedTuple):
     Attributes
     ----------
     weights : array, shape (K, n), or LeftOut
-    pull : array, shape (K, d)
+    At_theta : array, shape (K, d)
         ``A' theta`` with these slopes times the weights.
     sums : array, shape (K, 5)
         Of the last five columns of `Around.parts`.
-    bend : array, shape (K, d (d + 1) / 2)
-        Of `Around.bends`.
+    hessian : array, shape (K, d (d + 1) / 2)
+        Of `Around.hessians`.
     """
 
     weights: NDArray[Any] | LeftOut
-    pull: Array
+    At_theta: Array
     sums: Array
-    bend: Array
+    hessian: Array
 
     def take(self, chosen: NDArray[np.intp]) -> Weighed:
         """Some of them; all are not copied."""
         if len(chosen) == len(self.weights):
             return self
         return Weighed(
-            self.weights[chosen], self.pull[chosen], self.sums[chosen], self.bend[chosen]
+            self.weights[chosen], self.At_theta[chosen], self.sums[chosen], self.hessian[chosen]
         )
 
     def looked_at(
@@ -871,13 +872,13 @@ class Weighed(NamedTuple):
             W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
             A = np.take(around.columns, rows, axis=1)
         parts, d = around.parts[rows], around.x.size
-        own, place, bend = W @ parts, around.place[rows], self.bend
+        own, place, hessian = W @ parts, around.place[rows], self.hessian
         curved = np.flatnonzero(place >= 0)
         if len(curved):
-            bend = bend - W[:, curved] @ around.bends[place[curved]]
+            hessian = hessian - W[:, curved] @ around.hessians[place[curved]]
         return LookedAt(
-            rows, W, A, parts[:, d + 2].copy(), self.pull - own[:, :d],
-            self.sums[:, 2] - own[:, d + 2], bend,
+            rows, W, A, parts[:, d + 2].copy(), self.At_theta - own[:, :d],
+            self.sums[:, 2] - own[:, d + 2], hessian,
         )
 
 
@@ -892,9 +893,9 @@ class LookedAt(NamedTuple):
         Their rows as columns.
     conjugates : array, shape (m,)
         The conjugate losses of their slopes there.
-    pull, others : array, shape (K, d) and (K,)
+    At_theta, others : array, shape (K, d) and (K,)
         Of the other terms ``A' theta``, and the sum of the conjugate losses.
-    bend : array, shape (K, d (d + 1) / 2)
+    hessian : array, shape (K, d (d + 1) / 2)
         Of the other terms.
     """
 
@@ -902,9 +903,9 @@ class LookedAt(NamedTuple):
     W: Array
     A: Array
     conjugates: Array
-    pull: Array
+    At_theta: Array
     others: Array
-    bend: Array
+    hessian: Array
 
 
 def _away(problem: Problem, s: Array, t: Array) -> Array:
@@ -1029,12 +1030,12 @@ def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped
             if inside & (theta == w * own[SLOPE, i]):
                 values += theta * t[i] - w * own[CONJUGATE, i]
                 continue
-            low, high, bend = own[LO, i] * w, own[HI, i] * w, own[Q, i] / w
+            low, high, q = own[LO, i] * w, own[HI, i] * w, own[Q, i] / w
             b, e = own[B, i], own[E, i]
-            value = _value_above(t[i], b, e, bend, low, high, _steepness(bend))
+            value = _value_above(t[i], b, e, q, low, high, _steepness(q))
             values += value
-            gap += compiled_gap_above(t[i], theta, error, value, b, e, bend, low, high)
-            gap += _endless_above(value, error, bend, low, high)
+            gap += compiled_gap_above(t[i], theta, error, value, b, e, q, low, high)
+            gap += _endless_above(value, error, q, low, high)
             outside += not ((theta >= low) & (theta <= high))
         out[k, 0], out[k, 1], out[k, 2], out[k, 3] = values, gap, load, size
         out[k, 4] = outside
@@ -1064,15 +1065,15 @@ def weighted_takers(  # type: ignore[no-untyped-def]
                 fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
                 if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
                     continue
-                step, bend, t = needed[k] / size, own[Q, i] / w, margins[k, i]
+                step, q, t = needed[k] / size, own[Q, i] / w, margins[k, i]
                 b, e = own[B, i], own[E, i]
                 if abs(s) > step:
-                    off = abs(b + e * np.sign(s) + bend * s - t)
+                    off = abs(b + e * np.sign(s) + q * s - t)
                 else:  # its sign may change, and the kink of the conjugate be passed
-                    off = abs(b + bend * s - t) + e
+                    off = abs(b + q * s - t) + e
                 off += noise[k] * own[SIZE, i]
-                off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
-                rate = off + own[NORM, i] * distance[k] + 0.5 * bend * step
+                off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
+                rate = off + own[NORM, i] * distance[k] + 0.5 * q * step
                 if fits_up:
                     up = min(up, rate / size)
                 if fits_down:
@@ -1110,8 +1111,8 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
             size, norm, b, e = abs(a), own[NORM, i], own[B, i], own[E, i]
             if w <= 0.0 or size == 0.0:
                 continue
-            bend = own[Q, i] / w
-            pull = norm * norm + bend
+            q = own[Q, i] / w
+            growth = norm * norm + q
             for sign in (1.0, -1.0):
                 end = w * (own[HI, i] if sign > 0.0 else own[LO, i])
                 if e > 0.0 and sign * s < 0.0:  # the conjugate has a kink at 0: no further
@@ -1119,16 +1120,16 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
                 room = min(sign * (end - s) * (1.0 - 8.0 * EPS), 1e300)
                 if not room > 0.0:
                     continue
-                knot = b + e * (sign if s == 0.0 else np.sign(s)) + bend * s
+                knot = b + e * (sign if s == 0.0 else np.sign(s)) + q * s
                 off = abs(knot - t) + noise[k] * own[SIZE, i]
-                off += 8.0 * EPS * (abs(b) + e + abs(bend * s) + abs(t))
+                off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
                 step = room
-                if pull > 0.0:
-                    step = min(np.sqrt(2.0 * loose[k] / pull) + 2.0 * needed[k] / size, room)
+                if growth > 0.0:
+                    step = min(np.sqrt(2.0 * loose[k] / growth) + 2.0 * needed[k] / size, room)
                 moved = size * step * (1.0 - 8.0 * EPS) - needed[k]
                 if not moved > 0.0:
                     continue
-                bound = (loose[k] + step * (off + distance[k] * norm + 0.5 * step * pull)) / moved
+                bound = (loose[k] + step * (off + distance[k] * norm + 0.5 * step * growth)) / moved
                 if sign * a > 0.0:
                     rises = min(rises, bound)
                 else:
@@ -1203,14 +1204,14 @@ def certify_weightings(
     weighted_sums(block, margins, noise, free, out)
     # All other terms at the slopes of their pieces.
     V = X - around.x
-    bent = around.bent(here.bend, V)
-    out[:, 0] += np.einsum("kj,kj->k", here.pull, X) - here.others
+    of_parabolas = around.times_hessian(here.hessian, V)
+    out[:, 0] += np.einsum("kj,kj->k", here.At_theta, X) - here.others
     out[:, 2:4] += 3.0 * whole.sums[:, :2]
-    if bent.any():
+    if of_parabolas.any():
         # On a parabola the rounding of a slope counts with its square; that of the sum of products
         # is no more than of the sum of |theta| |a| with theta = rate |a| |v|.
         away, stiff = np.linalg.norm(V, axis=1) * (1.0 + EPS * (d + 8)), whole.sums[:, 3]
-        out[:, 0] += 0.5 * np.einsum("kj,kj->k", bent, V)
+        out[:, 0] += 0.5 * np.einsum("kj,kj->k", of_parabolas, V)
         out[:, 1] += 2.0 * (whole.sums[:, 4] + stiff * (16.0 * EPS * away) ** 2)
         load = (4.0 + 2.0 * (d + 8) / (n + 16)) * stiff * away
         out[:, 2] += load * float((problem.norms / np.maximum(problem.sizes, 1e-300)).max())
@@ -1224,8 +1225,8 @@ def certify_weightings(
         weighted_takers(block, margins, noise, needed, distance, free, cost)
         return cost
 
-    pull = here.pull + bent + theta @ here.A.T
-    gap, primal = _totals(problem, out, X, pull, EPS * (n + 16), moves)
+    At_theta = here.At_theta + of_parabolas + theta @ here.A.T
+    gap, primal = _totals(problem, out, X, At_theta, EPS * (n + 16), moves)
     gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 

@@ -193,7 +193,7 @@ def certify_chunks(
     dual_residual = found.At_theta + problem.linear
     root = float(np.sqrt(quadratic.floor))
     adjoint_error = found.load / root * design.adjoint_factor * (1.0 + problem.n * EPS)
-    side_gap = side_error = blur = 0.0
+    side_gap = side_error = x_error = 0.0
     x_theta = x.copy()
     if problem.penalty is None:
         bent = ~quadratic.free
@@ -202,8 +202,8 @@ def certify_chunks(
         near = penalty_part(problem, x, -dual_residual)
         if near.outside:
             return refused(near.outside, tol, primal)
-        x_theta, side_gap, blur = near.x_theta, near.remainder, near.x_error
-        side_error = blur * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
+        x_theta, side_gap, x_error = near.x_theta, near.remainder, near.x_error
+        side_error = x_error * float(np.sqrt(quadratic.diagonal.max())) + near.dual_error / root
     distance = quadratic.norm(x - x_theta) + adjoint_error + problem.drift
     distance += 8 * EPS * quadratic.norm(x_theta) + side_error
     distance *= 1.0 + (problem.d + 8) * EPS  # the norm of the difference rounds, and so do sums

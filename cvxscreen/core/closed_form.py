@@ -159,9 +159,9 @@ def c_min(problem: Problem) -> ClosedForm:
     if not (linear | fixed).all():
         return none
     slopes = np.where(linear, losses.piece_slope(codes), losses.slope(t))
-    pull = problem.design.adjoint(slopes)
-    pull[free] = 0.0
-    direction = -quadratic.solve(pull)
+    At_slopes = problem.design.adjoint(slopes)
+    At_slopes[free] = 0.0
+    direction = -quadratic.solve(At_slopes)
     rounding = problem.design.adjoint_factor * float(np.abs(slopes) @ problem.rounding_norms)
     if quadratic.norm(direction) <= 4.0 * rounding and _cancels(problem, slopes):
         direction, rounding = np.zeros(problem.d), 0.0

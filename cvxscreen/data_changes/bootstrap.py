@@ -229,13 +229,13 @@ def weighted_slopes(near: Any, width: Any) -> None:
 
 @compiled(allocates=False)
 def small_problems(
-    near: Any, X: Any, rho: Any, bends: Any, unit: Any, smooth: Any, target: Any, free: Any,
+    near: Any, X: Any, rho: Any, factor: Any, unit: Any, smooth: Any, target: Any, free: Any,
     room: Any,
 ) -> None:
     """Solve each weighting for the terms that are `bent`; fill `X` and their `theta`.
 
     `rho` is the gradient of all that is fixed where `newton` begins, and changes by ``L L' / unit``
-    with x: `bends` are the columns of L, as rows, (K, d or 0, d), of squares that are so many more
+    with x: `factor` are the columns of L, as rows, (K, d or 0, d), of squares that are so many more
     terms, whose slopes begin at 0. `room` are the records that `newton` works in and the positions
     of the terms.
     """
@@ -262,13 +262,13 @@ def small_problems(
             work.x[j], work.rho[j] = X[k, j], rho[k, j]
             for p in range(m):
                 reduced.A[j, p] = near.A[j, index[p]]
-        more = m + bends.shape[1]
+        more = m + factor.shape[1]
         for p in range(m, more):
             reduced.b[p], reduced.e[p], reduced.q[p], reduced.inv[p] = 0.0, 0.0, unit, 1.0 / unit
             reduced.lo[p], reduced.hi[p] = -np.inf, np.inf
             for j in range(d):
-                reduced.A[j, p] = bends[k, p - m, j]
-                reduced.b[p] += bends[k, p - m, j] * X[k, j]
+                reduced.A[j, p] = factor[k, p - m, j]
+                reduced.b[p] += factor[k, p - m, j] * X[k, j]
             work.t[p], work.theta0[p] = reduced.b[p], 0.0
         newton(more, reduced, work, free, base, smooth, target, np.int64(STEPS))
         for j in range(d):
@@ -308,8 +308,8 @@ class Replicates:
         self.band = width(BAND * d / 0.63)  # the share of the samples that is drawn at all
         self.band *= 1.0 if ((losses.q == 0.0) & (losses.lo < losses.hi)).any() else SMOOTHER
         h = width(SLOPES * d)
-        bend = (losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h)
-        H = problem.design.weighted_gram(None, np.maximum(bend, 0.0))
+        curvature = (losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h)
+        H = problem.design.weighted_gram(None, np.maximum(curvature, 0.0))
         H += np.diag(problem.quadratic.diagonal)
         H += np.diag(np.full(d, 1e-12 * np.trace(H) / d))
         self.towards = np.linalg.inv(H)
@@ -338,7 +338,7 @@ class Replicates:
         """
         problem, around, x = self.problem, self.around, self.x
         diagonal, whole = problem.quadratic.diagonal, around.weighed(W)
-        X = x - (whole.pull + diagonal * x) @ self.towards
+        X = x - (whole.At_theta + diagonal * x) @ self.towards
         ok, gap, waiting = np.zeros(len(W), dtype=bool), np.empty(len(W)), np.arange(len(W))
         for attempt in range(ROUNDS):
             here, at = whole.take(waiting), X[waiting]
@@ -347,8 +347,9 @@ class Replicates:
             for _ in range(CORRECTIONS if attempt == 0 else 0):
                 np.matmul(at, near.A, out=near.t)
                 weighted_slopes(near, 0.0)
-                pull = here.pull + around.bent(here.bend, at - x) + near.theta @ near.A.T
-                at = at - STEP * (pull + diagonal * at) @ self.towards
+                gradient = here.At_theta + around.times_hessian(here.hessian, at - x)
+                gradient += near.theta @ near.A.T
+                at = at - STEP * (gradient + diagonal * at) @ self.towards
             np.matmul(at, near.A, out=near.t)
             # What has left the band again and again is solved for with all that may change; so is
             # everything where the band holds most terms.
@@ -361,11 +362,11 @@ class Replicates:
                 np.matmul(at, near.A, out=near.t)
             seen = here.looked_at(around, rows, near.W, near.A)
             weighted_slopes(near, np.inf if all_near else self.band)
-            rho = seen.pull + around.bent(seen.bend, at - x) + near.theta @ near.A.T
-            bends = self._factors(seen.bend, here.bend)
+            rho = seen.At_theta + around.times_hessian(seen.hessian, at - x) + near.theta @ near.A.T
+            factor = self._factors(seen.hessian, here.hessian)
             small_problems(
-                near, at, rho, bends, self.unit, self.smooth, self.target, self.free,
-                self._room(len(seen.rows) + bends.shape[1]),
+                near, at, rho, factor, self.unit, self.smooth, self.target, self.free,
+                self._room(len(seen.rows) + factor.shape[1]),
             )
             away = None if shift is None else np.empty(len(at))
             proofs = certify_weightings(
@@ -399,15 +400,15 @@ class Replicates:
         own = [A, b, e, q, lo, hi, flat, inv, *pieces]
         return Near._make([*own, W, room[0], room[1], bent])
 
-    def _factors(self, bend: Array, whole: Array) -> Array:
+    def _factors(self, hessian: Array, whole: Array) -> Array:
         """A factor of each, its columns as rows, (K, d, d); none of them where nothing is bent.
 
         What is left of the `whole` where all bent terms have been subtracted is rounding.
         """
         d = self.problem.d
-        if not bend.shape[1]:
-            return np.empty((len(bend), 0, d))
-        H = self.unit * self.around.square(bend)
+        if not hessian.shape[1]:
+            return np.empty((len(hessian), 0, d))
+        H = self.unit * self.around.square(hessian)
         size = self.unit * np.trace(self.around.square(whole), axis1=1, axis2=2)
         H += (ROUNDED * size + 1e-200)[:, None, None] * np.eye(d)
         return np.ascontiguousarray(np.linalg.cholesky(H).transpose(0, 2, 1))

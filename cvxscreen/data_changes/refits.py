@@ -305,9 +305,9 @@ def faces(
             W = np.where(leave | leave[:, None], 0.0, rows[few]) + np.diag(~leave * f.q[few])
             RU, change = inverse @ U, np.where(free | inside, 0.0, held - theta)
             ends = f.b + f.e * np.sign(held) + f.q * theta
-            pulls = margins - ends - change @ gram
-            first = pulls[:, base] @ inverse
-            right = np.where(leave, set_to, pulls[:, few]) - first @ U
+            residual = margins - ends - change @ gram
+            first = residual[:, base] @ inverse
+            right = np.where(leave, set_to, residual[:, few]) - first @ U
             # Each program has its own few of them, put in front.
             order = np.argsort(~other, axis=1, kind="stable")[:, :other.sum(axis=1).max()]
             there, eye = np.take_along_axis(other, order, axis=1), np.eye(order.shape[1])

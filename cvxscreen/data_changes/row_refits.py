@@ -220,7 +220,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
     d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
     now, low, high, speed, length = room.now[0], room.now[1], room.now[2], room.now[3], room.now[4]
     piece, slots, curve = room.which, room.which[m:], table[CURVE]
-    at, step, pull, row = now[m:], speed[m:], room.rows[0], room.rows[1]
+    at, step, right, row = now[m:], speed[m:], room.rows[0], room.rows[1]
     for k in range(gone.own.size):
         for i in range(3):
             for j in range(L):
@@ -228,24 +228,24 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
         for i in range(m + d):
             piece[i] = start.which[i]
         own = gone.own[k]
-        bend = -1.0
+        q = -1.0
         p = -1
         if own >= 0:
             low[own] = -np.inf
             high[own] = np.inf
             if piece[own] % 2 == 1:
-                bend = curve[own]
+                q = curve[own]
         elif gone.rates[k] > 0.0:
-            bend = 1.0 / gone.rates[k]
+            q = 1.0 / gone.rates[k]
         for j in range(d):
             row[j] = gone.rows[k, j]
-            pull[j] = gone.slopes[k] * row[j]
+            right[j] = gone.slopes[k] * row[j]
             if slots[j] == own and own >= 0:
                 p = j
-        margins(D, N, pull, step)
+        margins(D, N, right, step)
         left = 1.0
         count = 0
-        sign = -1.0 if bend >= 0.0 else 0.0  # into the matrix, or out of it
+        sign = -1.0 if q >= 0.0 else 0.0  # into the matrix, or out of it
         for _ in range(EVENTS):
             if sign != 0.0:
                 w = changes[count]
@@ -265,13 +265,13 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
                     share *= change[D]
                     for r in range(D):
                         w[r] -= share * change[r]
-                pivot = sign * bend
+                pivot = sign * q
                 size = 0.0
                 along = 0.0
                 for j in range(d):
                     pivot += row[j] * w[j]
                     size += row[j] * row[j]
-                    along += w[j] * pull[j]
+                    along += w[j] * right[j]
                 if leaves:
                     pivot = w[d + p]
                     slots[p] = -1
@@ -279,7 +279,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
                     high[m + d + p] = np.inf
                 elif p >= 0:
                     w[d + p] = -1.0
-                if not sign * pivot > EXACT * (bend if bend > 0.0 else size):
+                if not sign * pivot > EXACT * (q if q > 0.0 else size):
                     break
                 w[D] = 1.0 / pivot
                 along *= w[D]
@@ -313,13 +313,13 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             c = piece[i] + (1 if up else -1)
             level = table[LEVEL + piece[i] // 2, i]
             piece[i] = c
-            bend = curve[i]
+            q = curve[i]
             sign = 1.0 if c % 2 == 1 else -1.0
             low[i] = table[KNOT + c, i]
             high[i] = table[KNOT + c + 1, i]
             for j in range(d):
                 row[j] = A[j, i]
-            if sign > 0.0 and bend == 0.0:
+            if sign > 0.0 and q == 0.0:
                 p = 0
                 while p < d - 1 and slots[p] >= 0:
                     p += 1

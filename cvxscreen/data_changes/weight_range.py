@@ -238,7 +238,7 @@ def _largest(over: OverWeights, side: float) -> Array:
     distance = np.abs(over.middle - side)
     # At an exact optimum the end nearest the side moves by this much a unit of S, and no slower.
     toward = np.where(over.middle > side, over.down, over.up)
-    rate = 0.5 * (toward + over.norms * over.pull)
+    rate = 0.5 * (toward + over.norms * over.x_rate)
     turn = 0.0 if over.balance is None else over.balance.turn
     with np.errstate(divide="ignore", invalid="ignore"):
         most = np.where(rate > 0, distance / rate, np.inf)

@@ -310,8 +310,8 @@ def score_partners(F: Array, least: float, own: float, row: Array, terms: BoxTer
         need = F[k] + fall[k] - least
         need = need if need > 0.0 else 0.0
         pair = own + owns[k]
-        bend, floor = pair - 2.0 * row[k], 1e-12 * pair + 1e-300
-        gain = need * need / (bend if bend > floor else floor)
+        curvature, floor = pair - 2.0 * row[k], 1e-12 * pair + 1e-300
+        gain = need * need / (curvature if curvature > floor else floor)
         score[k] = gain
         top = max(top, ranked(gain))
     return unranked(top)

@@ -266,10 +266,10 @@ def interior_point(
         curved = matrix_of @ x
         dual = curved + slope + s @ rows
         z = rows @ x - beta
-        pull = ended * high
-        slack = z - q * s + low - pull
+        upper = ended * high
+        slack = z - q * s + low - upper
         value = level + float(x @ (0.5 * curved + slope)) + float(s @ (z - 0.5 * q * s))
-        first, second = low * s, pull * room
+        first, second = low * s, upper * room
         total = float(first.sum() + second.sum())
         gap = total + float(np.square(np.abs(dual).max())) + float(np.abs(slack) @ s)
         gap += max(float(np.abs(dual) @ np.abs(x)) - UNBALANCED * abs(value), 0.0)
@@ -278,9 +278,9 @@ def interior_point(
             waited = 0 if gap < 0.5 * best else waited
             best, kept = gap, (x, s)
         done = best <= tol * abs(value) or waited > STUCK
-        if done or not (np.isfinite(gap) and total > 0.0):  # all targets 0: nothing is left to pull
+        if done or not (np.isfinite(gap) and total > 0.0):  # all targets 0: nothing is left to do
             break
-        over, under = low / s, pull / room
+        over, under = low / s, upper / room
         weight = 1.0 / (q + over + under)
         matrix = matrix_of + (rows.T * weight) @ rows
         try:

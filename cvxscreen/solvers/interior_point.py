@@ -507,9 +507,9 @@ class IntervalTerms:
         form = self.problem.quadratic
         curvature = form.diagonal + (0.0 if form.matrix is None else np.diag(form.matrix))
         ends = np.where(np.isfinite(self.lo) & np.isfinite(self.hi), self.hi - self.lo, 0.0)
-        pull = self.problem.column_sizes * float(np.linalg.norm(ends[: self.n]))
-        pull += np.abs(self.problem.linear)
-        found = np.divide(pull, curvature, out=np.zeros(len(pull)), where=curvature > 0)
+        gradient = self.problem.column_sizes * float(np.linalg.norm(ends[: self.n]))
+        gradient += np.abs(self.problem.linear)
+        found = np.divide(gradient, curvature, out=np.zeros(len(gradient)), where=curvature > 0)
         at, bound, _ = self.bounds
         np.maximum.at(found, at, np.where(np.isfinite(bound), np.abs(bound), 0.0))
         return found
@@ -820,7 +820,7 @@ class PrimalDualPath:
             width[endless] = 1.0
         # The point of least squares of the margins tells how wide they are; then the minimiser of
         # the budgets with parabolas of that width. A linear objective has no say: without
-        # curvature it has no size to pull with.
+        # curvature it has no size to begin with.
         self.x = self._least(width, np.zeros(len(f)), np.zeros(f.problem.d), 0.0)
         z = (f.forward(self.x) - f.b)[of_losses]
         wide = BUDGET_WIDTH * max(float(np.std(z)), 1e-3 * float(np.abs(z).mean()), 1e-300)
@@ -831,21 +831,21 @@ class PrimalDualPath:
         # A level that budgets share, as of the largest of some sums, is theirs to follow; what it
         # costs is the sum of their multipliers.
         shared = self.unseen & (self.M.diagonal() == 0) & (f.linears < 0).any(axis=0)
-        pulls = np.where(shared, 0.0, f.linears.sum(axis=0))
-        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), pulls, 0.0)
+        linear = np.where(shared, 0.0, f.linears.sum(axis=0))
+        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), linear, 0.0)
         self.t = f.forward(self.x)
         z = self.t - f.b
         reach = max(float(np.abs(z[of_losses]).mean()), 1e-300)
-        pull = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
+        gradient = np.abs(f.problem.linear) + np.abs(self.M) @ np.abs(self.x)
         own = of_losses & (f.part < 0)
         if own.any():
             slopes = np.where(own, np.clip(np.where(f.q > 0, z / np.where(f.q > 0, f.q, 1.0),
                                                     np.sign(z) * np.inf), f.lo, f.hi), 0.0)
-            pull = pull + np.abs(f.adjoint(np.where(np.isfinite(slopes), slopes, 0.0)))
+            gradient = gradient + np.abs(f.adjoint(np.where(np.isfinite(slopes), slopes, 0.0)))
         usual = np.abs(self.x) + 1e-3 * float(np.abs(self.x).mean())
         total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
         size = np.maximum(np.maximum(np.abs(f.constants), 1e-3 * reach * total), 1e-300)
-        self.weights = np.maximum(BUDGET_MULTIPLIER * float(pull @ usual) / size, 1e-300)
+        self.weights = np.maximum(BUDGET_MULTIPLIER * float(gradient @ usual) / size, 1e-300)
         for j in np.flatnonzero(shared & (f.problem.linear > 0)):
             falls = np.maximum(-f.linears[:, j], 0.0)
             self.weights[falls > 0] = float(f.problem.linear[j] / falls.sum())
@@ -870,9 +870,9 @@ class PrimalDualPath:
         if f.cones:
             of_rows = f.cones.sizes @ self.unit
             size = np.sqrt(f.cones.sums(of_rows * of_rows))
-            pull = float((self.width * f.counted).sum())
-            pull += float(np.abs(f.problem.linear) @ self.unit)
-            usual = PRESSURE * (pull if pull > 0.0 else 1.0)
+            usual_slope = float((self.width * f.counted).sum())
+            usual_slope += float(np.abs(f.problem.linear) @ self.unit)
+            usual = PRESSURE * (usual_slope if usual_slope > 0.0 else 1.0)
             self.cone_width = usual / np.where((size > 0) & np.isfinite(size), size, 1.0)
         own = np.flatnonzero(~f.counted & ~(self.has_low & self.has_high))
         if not len(own):
@@ -1028,11 +1028,11 @@ class PrimalDualPath:
                 below, above, _ = self.by_end(self.primal)
                 rest = self._sums(self.lo * (low - below) - self.hi * (high - above) + Dv * rho)
                 second = np.concatenate([second, rest - over - (slack - self.primal[-len(over):])])
-            pull = of_x
+            rest_of_x = of_x
             if scaling is not None:
                 rest_of_cones = of_cones - scaling.undone(apart)
-                pull = of_x - scaling.matrix.T @ rest_of_cones
-            dx, z = system.solve(w - pull, second)
+                rest_of_x = of_x - scaling.matrix.T @ rest_of_cones
+            dx, z = system.solve(w - rest_of_x, second)
             y, weight = z[: len(f.e)], -z[len(f.e):]
             t = f.forward(dx)
             at_terms = self.of_terms(weight)

@@ -342,13 +342,13 @@ class ScreenedRelaxation(
         """`problem` with ``weight/2 ||x - centre||_W^2``; itself where the weight is 0."""
         if self.weight == 0.0 or self.centre is None:
             return problem
-        form, pull = problem.quadratic, self.weight * self.metric()
+        form, curvature = problem.quadratic, self.weight * self.metric()
         x = self.centre.x
         return replace(
             problem,
-            quadratic=Quadratic(form.diagonal + pull, form.matrix),
-            linear=problem.linear - pull * x,
-            constant=problem.constant + 0.5 * float(pull @ (x * x)),
+            quadratic=Quadratic(form.diagonal + curvature, form.matrix),
+            linear=problem.linear - curvature * x,
+            constant=problem.constant + 0.5 * float(curvature @ (x * x)),
             imbalance=0.0,
             drift=np.inf if problem.imbalance > 0 else problem.drift,
             layout=None,
@@ -449,12 +449,12 @@ class ScreenedRelaxation(
         near = np.argpartition(away, min(self.keep, len(away)) - 1)[: self.keep]
         near = near[np.isfinite(away[near])]
         jump = losses.hi[near] - losses.lo[near]
-        force = float(jump[np.isfinite(jump)].sum())
+        slope = float(jump[np.isfinite(jump)].sum())
         reach = float(away[near].max(initial=0.0))
         if not reach > 0.0:  # all of them are at a kink: as far as the coordinates are from 0
-            pull = self.metric() @ np.square(centre.x)
-            reach = float(np.sqrt(pull)) if pull > 0.0 else 1.0
-        self.weight = (force if force > 0.0 else 1.0) / reach
+            square = self.metric() @ np.square(centre.x)
+            reach = float(np.sqrt(square)) if square > 0.0 else 1.0
+        self.weight = (slope if slope > 0.0 else 1.0) / reach
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record the round; certify where nothing was refuted, and stop if that holds."""

@@ -189,8 +189,8 @@ class Kinks(Immutable):
             if len(some) > most:  # not near, or many of them are at their kinks
                 return None
             slopes[some] = 0.0
-            pull = self.linear + slopes @ self.rows
-            part = self.rows[some], self.b[some], self.lo[some], self.hi[some], pull
+            linear = self.linear + slopes @ self.rows
+            part = self.rows[some], self.b[some], self.lo[some], self.hi[some], linear
             found = of_few(part, x)
             if found is None:
                 if few >= most:
@@ -306,11 +306,11 @@ def among(
 ) -> NearOptimum | None:
     """The same with the lines of the terms `apart` in their place; that mask is changed."""
     f = problem.losses
-    others, pull = np.zeros(problem.n), problem.linear
+    others, linear = np.zeros(problem.n), problem.linear
     if apart.any():
         others = np.where(apart, f.slope(margins), 0.0)
-        pull = pull + problem.design.adjoint(others)
-    near = Kinks.of(problem, np.flatnonzero(~apart), pull)
+        linear = linear + problem.design.adjoint(others)
+    near = Kinks.of(problem, np.flatnonzero(~apart), linear)
     if near is None:
         return None
     wide = len(near.terms) // (1 if apart.any() else 2) if wide is None else wide

@@ -76,13 +76,13 @@ def vertex(
     # On which side each term is, 0 in the basis, and how far from its kink.
     side, slopes = np.where(z > 0.0, 1.0, -1.0), np.where(z > 0.0, hi, lo)
     away, jumps = np.abs(z), hi - lo
-    table, pull = rows.copy(), linear.copy()  # by a unit of each edge
+    table, costs = rows.copy(), linear.copy()  # by a unit of each edge
     basis, within = np.full(d, -1), np.zeros(d, dtype=bool)
     least, most = np.zeros(d), np.zeros(d)  # intervals of the basis' slopes
     idle, far = 0, float(away.max(initial=0.0))
     small = LEVEL * float(np.abs(rows).max(initial=0.0))
     for count in range(MOST * d + AT_LEAST):
-        balance = pull + slopes @ table
+        balance = costs + slopes @ table
         down, up = balance + least, balance + most
         fall = np.maximum(down, -up)
         if count < d:
@@ -119,11 +119,11 @@ def vertex(
         side[entering] = away[entering] = slopes[entering] = 0.0
         basis[k], within[k], least[k], most[k] = entering, True, lo[entering], hi[entering]
         edge = table[:, k] / table[entering, k]
-        share, other = pull[k] / table[entering, k], table[entering].copy()
+        share, other = costs[k] / table[entering, k], table[entering].copy()
         other[k] = 0.0
-        table[:, k], pull[k] = edge, share
+        table[:, k], costs[k] = edge, share
         table -= np.multiply.outer(edge, other)
-        pull -= share * other
+        costs -= share * other
     else:
         return None
     return settled(rows, b, lo, hi, linear, basis, slopes)
@@ -244,8 +244,8 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
         below, above = below + primal * dbelow, above + primal * dabove
         if step < UNTRIED - 1:
             continue
-        pull = low_ratio + high_ratio
-        before, basis = basis, pull <= np.partition(pull, d - 1, axis=1)[:, d - 1: d]
+        curvature = low_ratio + high_ratio
+        before, basis = basis, curvature <= np.partition(curvature, d - 1, axis=1)[:, d - 1: d]
         changed = np.count_nonzero(basis & ~before, axis=1)
         asked &= changed == 0
         if step < UNTRIED:
@@ -255,7 +255,7 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
         if len(ask):
             some = slice(None) if len(ask) == len(at) else ask
             programs = tuple(part[some] for part in (A, b, lo, hi, c))
-            waiting[ask] = ~tried(out, at[ask], programs, pull[some])
+            waiting[ask] = ~tried(out, at[ask], programs, curvature[some])
             asked[ask] = True
         share = (level / first_level)[:, 0]
         waiting &= (share > EXHAUSTED) & ((share < RISING[1]) | (step < RISING[0]))
@@ -271,16 +271,16 @@ def vertices(A: Array, b: Array, lo: Array, hi: Array, c: Array, x: Array) -> Ve
 
 
 def tried(
-    out: Vertices, at: NDArray[np.intp], programs: tuple[Array, ...], pull: Array
+    out: Vertices, at: NDArray[np.intp], programs: tuple[Array, ...], curvature: Array
 ) -> NDArray[np.bool_]:
-    """Whether the d terms of the least `pull` to an end are the vertices; these are filled in.
+    """Whether the d terms where the barrier has least `curvature` are vertices; fills these in.
 
     The other terms have the slopes of their margins there, so that an optimum is one whatever the
     steps were.
     """
     A, b, lo, hi, c = programs
     d = A.shape[2]
-    basis = np.argpartition(pull, d, axis=1)[:, :d]
+    basis = np.argpartition(curvature, d, axis=1)[:, :d]
     rows = np.take_along_axis(A, basis[:, :, None], axis=1)
     try:
         inverse = np.asarray(np.linalg.inv(rows), dtype=np.float64)

@@ -133,7 +133,7 @@ def test_a_range_of_weights_a_little_too_small_is_found_out(
 
     def weak(point, functionals, weights):
         over = over_weights(point, functionals, weights)
-        return replace(over, pull=0.99 * over.pull, down=0.99 * over.down, up=0.99 * over.up)
+        return replace(over, x_rate=0.99 * over.x_rate, down=0.99 * over.down, up=0.99 * over.up)
 
     monkeypatch.setattr(weight_range, "over_weights", weak)
     lines = until_wrong("ranges", 4, seed=3, points=8)

@@ -505,9 +505,9 @@ def _promising(base: _Base, side: float) -> list[float]:
     sigma = side * (step @ e)
     constant = np.sum(step * (t - losses.b - 0.5 * losses.q * (slopes + theta)), axis=1)
     constant -= (np.abs(slopes) - np.abs(theta)) @ losses.e
-    leaning = sigma > _SMALLEST * np.max(np.abs(e) * (np.abs(theta) + np.abs(step)), axis=1)
-    bound = (share * square(base.radius) - constant) / np.where(leaning, sigma, 1.0)
-    bound = np.where(leaning & (bound < np.inf), bound, np.inf)
+    rising = sigma > _SMALLEST * np.max(np.abs(e) * (np.abs(theta) + np.abs(step)), axis=1)
+    bound = (share * square(base.radius) - constant) / np.where(rising, sigma, 1.0)
+    bound = np.where(rising & (bound < np.inf), bound, np.inf)
     if not bound.min() < np.inf:
         return []
     found = float(deltas[np.argmin(bound)])

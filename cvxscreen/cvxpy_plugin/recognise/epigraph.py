@@ -575,8 +575,8 @@ class OneAboveAtMost(EpigraphLosses, Immutable):
         shares = (self.cost - first - second, first, second)
         for piece, share in zip(self.pieces, shares, strict=True):
             duals.rows += piece.T @ share
-        pull = [side.T @ over for side in (self.apart.maximum(0.0), (-self.apart).maximum(0.0))]
-        duals.rows += self.bounds.T @ np.concatenate(pull)
+        sides = self.apart.maximum(0.0), (-self.apart).maximum(0.0)
+        duals.rows += self.bounds.T @ np.concatenate([side.T @ over for side in sides])
 
     def within(self, core: Index, x: Array) -> Array:
         """See `Step.within`: a loss only within the bounds of the columns."""
