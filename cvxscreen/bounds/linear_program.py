@@ -137,11 +137,11 @@ def v_in_slab(problem: Problem, primal: float, dual: float) -> Interval:
         part = slice(matrix.indptr[j], matrix.indptr[j + 1])
         values, mass = matrix.data[part], c[matrix.indices[part]]
         rest = max(total - float(mass.sum()), 0.0)
-        noise = 4.0 * slack * float(np.abs(values) @ mass)
+        rounding = 4.0 * slack * float(np.abs(values) @ mass)
         # `rest` is rounded: a little more of it only loosens the bound.
         rest += 4.0 * slack * total
-        least[j] = least_within_slab(values, mass, rest, low, high) - noise
-        most[j] = -least_within_slab(-values, mass, rest, low, high) + noise
+        least[j] = least_within_slab(values, mass, rest, low, high) - rounding
+        most[j] = -least_within_slab(-values, mass, rest, low, high) + rounding
     return least, most
 
 
@@ -155,18 +155,18 @@ def margins_in_cone(problem: Problem, alpha: Array, primal: float) -> Interval:
     """
     v, v_error = v_with_error(problem, alpha)
     k = primal - float(alpha.sum())
-    noise = gamma(problem.n + 8) * (abs(primal) + float(alpha.sum()))
+    rounding = gamma(problem.n + 8) * (abs(primal) + float(alpha.sum()))
     above, below = weights(problem) - v, weights(problem) + v
     bad = np.flatnonzero(np.minimum(above, below) <= v_error)
-    high = _most(problem, 1.0, above, below, v_error, bad, k, noise)
-    low = -_most(problem, -1.0, above, below, v_error, bad, k, noise)
+    high = _most(problem, 1.0, above, below, v_error, bad, k, rounding)
+    low = -_most(problem, -1.0, above, below, v_error, bad, k, rounding)
     return low, high
 
 
 @np.errstate(divide="ignore", over="ignore", invalid="ignore")  # no number decides nothing
 def _most(
     problem: Problem, sign: float, above: Array, below: Array, v_error: Array,
-    bad: NDArray[np.intp], k: float, noise: float,
+    bad: NDArray[np.intp], k: float, rounding: float,
 ) -> Array:
     """Upper bounds of ``sign <a_i, w*>``."""
     good = np.ones(problem.d, dtype=bool)
@@ -189,7 +189,7 @@ def _most(
         most = np.minimum(most, room * (1.0 - 8.0 * UNIT))
         least = np.maximum(least, lean / max(other - v_error[j], 1e-300))
     least = least * (1.0 + 8.0 * UNIT)
-    bound = np.where(k + noise >= 0, least * (k + noise), most * (k + noise))
+    bound = np.where(k + rounding >= 0, least * (k + rounding), most * (k + rounding))
     possible = (least <= most) & np.isfinite(bound)
     return np.where(possible, bound + 8.0 * UNIT * np.abs(bound), np.inf)
 
@@ -279,8 +279,8 @@ def v_from_support(problem: Problem, w: Array, gap: float) -> Interval:
     """
     n, d, c = problem.n, problem.d, -problem.losses.lo
     matrix, t = by_columns(problem.design), problem.design.forward(w)
-    noise = problem.design.forward_factor * np.asarray(abs(matrix) @ np.abs(w)).ravel()
-    away = np.abs(1.0 - t) - noise - 4.0 * UNIT * (1.0 + np.abs(t))
+    t_error = problem.design.forward_factor * np.asarray(abs(matrix) @ np.abs(w)).ravel()
+    away = np.abs(1.0 - t) - t_error - 4.0 * UNIT * (1.0 + np.abs(t))
     kink = away <= ON_EDGE
     full = np.where(~kink & (t < 1.0), c, 0.0)
     up = np.where(~kink & (t > 1.0), away, np.inf)  # r > 0 gains where alpha* may leave 0

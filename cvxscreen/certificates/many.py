@@ -222,13 +222,13 @@ def sums(block, points, codes, place, room, out, At_theta):  # type: ignore[no-u
                 t[i] += x[j] * A[j, i]
                 total += theta[i] * A[j, i]
             At_theta[k, j] += total
-        noise = points.forward * np.sqrt(length)
+        unit_error = points.forward * np.sqrt(length)
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
             low, high = lo[i] * factor, hi[i] * factor
             value = _value_above(t[i], b[i], e[i], curve[i], low, high, steep[i])
             values += value
-            error = noise * block.sizes[i]
+            error = unit_error * block.sizes[i]
             gap += compiled_gap_above(t[i], theta[i], error, value, b[i], e[i], curve[i], low, high)
             if points.endless:
                 gap += _endless_above(value, error, curve[i], low, high)
@@ -476,7 +476,7 @@ def stored_sums(rows, x, theta, factor, forward, t, At_theta, out):  # type: ign
     for j in range(d):
         length += x[j] * x[j]
         At_theta[j] = 0.0
-    noise = forward * np.sqrt(length)
+    unit_error = forward * np.sqrt(length)
     values, gap, load, outside = 0.0, 0.0, 0.0, 0
     for i in range(n):
         low, high, curve = rows.lo[i] * factor, rows.hi[i] * factor, rows.q[i] / factor
@@ -491,7 +491,7 @@ def stored_sums(rows, x, theta, factor, forward, t, At_theta, out):  # type: ign
                 At_theta[rows.indices[p]] += scale * s * rows.data[p]
             for k in range(d - first):
                 At_theta[first + k] += scale * s * rows.extra[i, k]
-        t[i], error = margin, noise * rows.sizes[i]
+        t[i], error = margin, unit_error * rows.sizes[i]
         value = _value_above(margin, b, e, curve, low, high, _steepness(curve))
         values += value
         gap += compiled_gap_above(margin, s, error, value, b, e, curve, low, high)
@@ -741,7 +741,7 @@ class Around(NamedTuple):
         A = cast(Rows, problem.design).dense()
         t, (b, e, q, lo, hi) = A @ x, columns(problem.losses)
         length = float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
-        noise = problem.design.forward_factor * length * problem.sizes
+        t_error = problem.design.forward_factor * length * problem.sizes
         there = problem.losses.slope(t)
         curved = (q > 0.0) & (there > lo) & (there < hi) & ((e == 0.0) | (there != 0.0))
         d = problem.d
@@ -753,13 +753,13 @@ class Around(NamedTuple):
         weighed, steep = slopes[:, None] * A, np.abs(slopes)
         free = problem.free_index
         conjugate = b * slopes + e * steep + 0.5 * q * slopes * slopes
-        off = 2.0 * noise + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
+        off = 2.0 * t_error + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
         sums = [steep * problem.norms, np.abs(weighed[:, free]).sum(axis=1), conjugate,
                 rates * problem.sizes**2, rates * off * off]
         parts = np.column_stack((weighed, *sums))
         into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
         below, above = piece_of(problem, slopes, curved)
-        away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * noise
+        away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * t_error
         room = _room(problem, A, back, away)
         which = np.flatnonzero(curved)
         place = np.full(problem.n, -1)
@@ -1004,17 +1004,17 @@ class Weighted(NamedTuple):
 
 
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped-def]
+def weighted_sums(block, margins, unit_errors, free, out):  # type: ignore[no-untyped-def]
     """Sums over the terms of a block, one row of `out` a weighting.
 
     Value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, the count of slopes outside their box.
-    `noises`, shape (K,), are the rounding of a margin of a row of length 1. On the linear piece of
-    its slope a term adds nothing to the gap, by Fenchel's equality; most are there still, and are
-    not looked at any closer.
+    `unit_errors`, shape (K,), are the rounding of a margin of a row of length 1. On the linear
+    piece of its slope a term adds nothing to the gap, by Fenchel's equality; most are there still,
+    and are not looked at any closer.
     """
     A, own = block.A, block.own
-    for k in range(noises.size):
-        t, noise = margins[k], noises[k]
+    for k in range(unit_errors.size):
+        t, unit_error = margins[k], unit_errors[k]
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(own.shape[1]):
             w, theta = block.W[k, i], block.theta[k, i]
@@ -1024,7 +1024,7 @@ def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped
             load += abs(theta) * own[NORM, i]
             if free >= 0:
                 size += abs(theta * A[free, i])
-            error = noise * own[SIZE, i]
+            error = unit_error * own[SIZE, i]
             tiny = error + 16.0 * EPS * abs(t[i])
             inside = (t[i] - tiny >= own[BELOW, i]) & (t[i] + tiny <= own[ABOVE, i])
             if inside & (theta == w * own[SLOPE, i]):
@@ -1043,7 +1043,7 @@ def weighted_sums(block, margins, noises, free, out):  # type: ignore[no-untyped
 
 @compiled(allocates=False)
 def weighted_takers(  # type: ignore[no-untyped-def]
-    block, margins, noise, needed, distance, free, out
+    block, margins, unit_error, needed, distance, free, out
 ):
     """What it costs to balance each dual point by the cheapest single term of a block.
 
@@ -1071,7 +1071,7 @@ def weighted_takers(  # type: ignore[no-untyped-def]
                     off = abs(b + e * np.sign(s) + q * s - t)
                 else:  # its sign may change, and the kink of the conjugate be passed
                     off = abs(b + q * s - t) + e
-                off += noise[k] * own[SIZE, i]
+                off += unit_error[k] * own[SIZE, i]
                 off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
                 rate = off + own[NORM, i] * distance[k] + 0.5 * q * step
                 if fits_up:
@@ -1084,7 +1084,7 @@ def weighted_takers(  # type: ignore[no-untyped-def]
 
 
 @compiled(allocates=False)
-def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: ignore[no-untyped-def]
+def shifts(block, margins, unit_error, needed, distance, loose, free, out):  # type: ignore[no-untyped-def]
     """How far the unpenalised coordinate of an optimum may be from that of each answer, (K,).
 
     For slopes theta anywhere in their boxes, balanced or not, and ``s = sum_i a_i,free theta_i``
@@ -1099,7 +1099,7 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
 
     Parameters
     ----------
-    noise, needed, distance, loose : array, shape (K,)
+    unit_error, needed, distance, loose : array, shape (K,)
         Rounding of a margin of a row of length 1, bounds of ``|s|`` and of ``|x - x_theta|``, and
         of the right side, at the dual point as it is.
     """
@@ -1121,7 +1121,7 @@ def shifts(block, margins, noise, needed, distance, loose, free, out):  # type: 
                 if not room > 0.0:
                     continue
                 knot = b + e * (sign if s == 0.0 else np.sign(s)) + q * s
-                off = abs(knot - t) + noise[k] * own[SIZE, i]
+                off = abs(knot - t) + unit_error[k] * own[SIZE, i]
                 off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
                 step = room
                 if growth > 0.0:
@@ -1180,11 +1180,11 @@ def certify_weightings(
     look[here.rows] = False
     more = np.flatnonzero(look)
     forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
-    noise = forward * np.sqrt(np.square(X).sum(axis=1))
+    unit_error = forward * np.sqrt(np.square(X).sum(axis=1))
     if len(more):  # few of them have left their piece
         t = X @ np.take(around.columns, more, axis=1)
         least, most = t.min(axis=0), t.max(axis=0)
-        tiny = (noise.max() + forward * np.linalg.norm(around.x)) * problem.sizes[more]
+        tiny = (unit_error.max() + forward * np.linalg.norm(around.x)) * problem.sizes[more]
         tiny += 16.0 * EPS * np.maximum(np.abs(least), np.abs(most))
         left = (least - tiny < around.below[more]) | (most + tiny > around.above[more])
         more, t = more[left], t[:, left]
@@ -1201,7 +1201,7 @@ def certify_weightings(
     block = Weighted(here.A, np.array([*own, *pieces]), here.W, theta)
     free = int(problem.free_index[0]) if len(problem.free_index) else -1
     out, margins = np.zeros((K, 5)), X @ here.A
-    weighted_sums(block, margins, noise, free, out)
+    weighted_sums(block, margins, unit_error, free, out)
     # All other terms at the slopes of their pieces.
     V = X - around.x
     of_parabolas = around.times_hessian(here.hessian, V)
@@ -1220,9 +1220,9 @@ def certify_weightings(
     def moves(needed: Array, distance: Array) -> Array:
         if shift is not None:
             loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
-            shifts(block, margins, noise, needed, distance, loose, free, shift)
+            shifts(block, margins, unit_error, needed, distance, loose, free, shift)
         cost = np.empty(K)
-        weighted_takers(block, margins, noise, needed, distance, free, cost)
+        weighted_takers(block, margins, unit_error, needed, distance, free, cost)
         return cost
 
     At_theta = here.At_theta + of_parabolas + theta @ here.A.T
@@ -1337,9 +1337,9 @@ class LeftOutOfGram:
         s, margin = theta[who, term], t[who, term]
         b, e, q, lo, hi = (column[term] for column in f)
         value = value_above(margin, b, e, q, lo, hi, steepness(q))
-        noise = error[term] + 4.0 * EPS * np.abs(margin)
-        each = gap_above(margin, s, noise, value, b, e, q, lo, hi)
-        each = each + endless_above(value, noise, q, lo, hi)
+        t_error = error[term] + 4.0 * EPS * np.abs(margin)
+        each = gap_above(margin, s, t_error, value, b, e, q, lo, hi)
+        each = each + endless_above(value, t_error, q, lo, hi)
         outside = (s < lo) | (s > hi) | ~np.isfinite(each)
         gap = np.zeros(K)
         np.add.at(gap, who, np.where(outside, np.inf, each))

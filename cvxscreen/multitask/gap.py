@@ -166,9 +166,9 @@ def dual_ball(problem: MultiTask, U: Array, M: Array, theta: Array, gap: float) 
     V, V_U = problem.minus_adjoint(theta), 2.0 * problem.c * np.linalg.solve(A, U)
     apart = float(np.linalg.norm(V - V_U))
     size = float(np.linalg.norm(V)) + float(np.linalg.norm(V_U))
-    noise = 16.0 * gamma(problem.n + problem.d**2) * size * (1.0 + 1.0 / problem.eta)
-    square = 2.0 * problem.c * up(gap) / problem.eta - 0.25 * max(apart - noise, 0.0) ** 2
-    return DualBall(0.5 * (V + V_U), up(float(np.sqrt(max(square, 0.0)))) + noise)
+    rounding = 16.0 * gamma(problem.n + problem.d**2) * size * (1.0 + 1.0 / problem.eta)
+    square = 2.0 * problem.c * up(gap) / problem.eta - 0.25 * max(apart - rounding, 0.0) ** 2
+    return DualBall(0.5 * (V + V_U), up(float(np.sqrt(max(square, 0.0)))) + rounding)
 
 
 def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
@@ -228,10 +228,10 @@ def eigengap(problem: MultiTask, theta: Array, gap: float) -> Verdict:
         )
         cross, straight = along * v_across + across * v_along, along * v_along + across * v_across
         away = np.sqrt(gap / c) * np.sqrt(metric + cross**2 / delta) + 2.0 * gap * straight / delta
-        noise = (tilt + 64.0 * gamma(d + sum(problem.sizes))) * whole * (
+        rounding = (tilt + 64.0 * gamma(d + sum(problem.sizes))) * whole * (
             (1.0 + eta) * size / (2.0 * c)
         )
-        middle[part], reach[part] = centre, up(1.0, 64) * away + noise
+        middle[part], reach[part] = centre, up(1.0, 64) * away + rounding
     left, right = intercept_ranges(problem, middle, reach)
     low = middle - reach + np.repeat(left, problem.sizes)
     high = middle + reach + np.repeat(right, problem.sizes)
@@ -313,9 +313,9 @@ def certify_multitask(
     sizes = np.concatenate([np.abs(X) @ np.abs(U[:, k]) + abs(b[k])
                             for k, X in enumerate(problem.X)])
     slopes = steepest_slopes(theta, f.lo, f.hi)
-    noise = 4 * EPS * (values + np.abs(conjugates) + np.abs(p * theta))
+    sum_error = 4 * EPS * (values + np.abs(conjugates) + np.abs(p * theta))
     terms = np.maximum(values + conjugates - p * theta, 0.0)
-    error = noise + 2 * (d + 4) * EPS * sizes * slopes
+    error = sum_error + 2 * (d + 4) * EPS * sizes * slopes
     gap = float(terms.sum()) + float(error.sum())
 
     V = np.column_stack([-(X.T @ part) for X, part in zip(problem.X, problem.split(theta),

@@ -297,7 +297,7 @@ class ProofTask(Task, Immutable):
         ``1 / M_jj``.
     radius : float
         ``||x* - x||_M`` at most.
-    noise : float
+    unit_error : float
         Error of a margin over the size of its row.
     unit, factor
         Of the loss terms.
@@ -306,7 +306,7 @@ class ProofTask(Task, Immutable):
     x: Array
     weights: Array
     radius: float
-    noise: float
+    unit_error: float
     unit: UnitLoss
     factor: float
 
@@ -324,7 +324,7 @@ class ProofTask(Task, Immutable):
         t = chunk.margins(self.x)
         outward = 1.0 + gamma(chunk.width + 8)
         reach = self.radius * np.sqrt(chunk.squares(self.weights)) * outward
-        reach += self.noise * np.sqrt(chunk.squares(np.ones(chunk.width))) * outward
+        reach += self.unit_error * np.sqrt(chunk.squares(np.ones(chunk.width))) * outward
         # The ends of the interval are rounded as well.
         reach += 4.0 * gamma(1) * (np.abs(t) + reach)
         return losses.piece_within(t - reach, t + reach)
@@ -340,9 +340,9 @@ def proof_task(problem: Problem, x: Array, gap: float) -> ProofTask | None:
     if problem.quadratic.free.any() or not np.isfinite(gap):
         return None
     weights = 1.0 / problem.quadratic.diagonal
-    noise = up(design.forward_factor * float(np.linalg.norm(x)), problem.d + 8)
+    unit_error = up(design.forward_factor * float(np.linalg.norm(x)), problem.d + 8)
     radius = up(float(np.sqrt(2.0 * gap)))
-    return ProofTask(x, weights, radius, noise, terms.unit, terms.factor)
+    return ProofTask(x, weights, radius, unit_error, terms.unit, terms.factor)
 
 
 def proven(problem: Problem, x: Array, gap: float) -> tuple[int, int, int]:

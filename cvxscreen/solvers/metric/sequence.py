@@ -339,10 +339,10 @@ def metric_rows(
     With `stop` it ends by the rule of `ends`, once the loss has begun to fall. `limits` are of all
     points together, `max_iter` of each.
     """
-    descent = _Descent()
+    decrease = LossDecrease()
     for row in done:
         x, lam = row["x"], row["value"]
-        if descent.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
+        if decrease.over(lam, row["objective"] - smooth_part(problem, x, lam)) and stop:
             return
     first = [(row["value"], row["x"]) for row in done]
     points = iterate_path(
@@ -368,11 +368,11 @@ def metric_rows(
             "seconds": point.seconds,
             "over": "lam",
         }
-        if descent.over(lam, point.loss) and stop:
+        if decrease.over(lam, point.loss) and stop:
             return
 
 
-class _Descent:
+class LossDecrease:
     """How the loss falls along lambda; near the largest lambda it hardly falls either."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ proof = of("multitask/gap.py", "multitask/test_raso_bounds.py",
 intercepts = of("multitask/gap.py", "multitask/test_raso_screening.py")
 
 FAULTS = (
-    bounds("the ball of V", SHRUNK, "up(float(np.sqrt(max(square, 0.0)))) + noise",
+    bounds("the ball of V", SHRUNK, "up(float(np.sqrt(max(square, 0.0)))) + rounding",
            "0.99 * float(np.sqrt(max(square, 0.0)))", "the one dual optimum is outside",
            "multitask/test_raso_bounds.py::test_the_dual_ball_is_attained"),
     bounds("the ball of V without the second square", SIGN,
@@ -20,7 +20,7 @@ FAULTS = (
            "the one dual optimum is outside",
            "multitask/test_raso_bounds.py::test_the_dual_ball_is_attained",
            "multitask/test_raso_bounds.py::test_the_dual_ball_contains_the_one_dual_point"),
-    bounds("eigengap", SHRUNK, "up(1.0, 64) * away + noise", "0.5 * away + noise",
+    bounds("eigengap", SHRUNK, "up(1.0, 64) * away + rounding", "0.5 * away + rounding",
            "samples are fixed for every metric, wrongly",
            "multitask/test_raso_bounds.py::test_eigengap_is_attained"),
     screening("a task proven at the metric before", SWAPPED,

@@ -103,7 +103,7 @@ FAULTS = (
           "if problem.quadratic.free.any() or not np.isfinite(gap):",
           "if not np.isfinite(gap):", "terms are called proven that are not"),
     proof("rounding of what is proven", SLACK,
-          "reach += self.noise * np.sqrt(chunk.squares(np.ones(chunk.width)))", "reach += 0.0",
+          "reach += self.unit_error * np.sqrt(chunk.squares(np.ones(chunk.width)))", "reach += 0.0",
           "a kink within the rounding of a margin is passed"),
     look("the pull of decided terms", SIGN, "decided = At_theta - chunk.take(other)",
          "decided = At_theta + chunk.take(other)", "the reduced problem is another one"),
