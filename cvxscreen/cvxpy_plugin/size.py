@@ -75,21 +75,27 @@ soon done (absolute values with bounds, 5,500 x 1 to 5,500 x 4, estimated 0.06: 
 0.35 s for 0.08 to 0.13; one coordinate, 20,000 terms, estimated 0.2: 0.18 to 0.34 for 0.24 to 0.32,
 and then 0.01 for 0.2)."""
 
-FIRST, FIRST_COMPILED = 0.2, 0.7
+FIRST, FIRST_OSQP, FIRST_COMPILED = 0.125, 0.2, 0.7
 """Estimated seconds of plain solves from which on screening is worth what it loads, once in a
-process: the plugin (squared hinges and Huber's loss with squares, first call, CPU, loaded: 3,000 x
-20 250 to 310 ms for 110 to 140, estimated 120; 8,000 x 10 250 to 280 for 200 to 250, estimated 190;
-hinges with squares: 1,000 x 10 170 for 160 to 170, estimated 160; 2,000 x 10 150 to 220 for 1,000,
-estimated 320), and, for problems that numpy's own solvers are not for, compiled loops besides (CPU,
-machine loaded: sparse hinges, 10 to 20 entries a row, 500 x 1,000 730 ms for 71, estimated 100;
-1,000 x 200 710 for 190, estimated 160; 4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830
-for 3,420, estimated 1,700; squares beside an L1 norm, 200 x 1,000 810 for 620, estimated 500;
-20,000 x 20 770 for 460, estimated 280; 6,000 x 100 830 for 1,440, estimated 900)."""
+process: the plugin, for what Clarabel solves (absolute and pinball losses with L1 norms, bounds
+or the simplex, `cvar`, hinges without squares; first calls, CPU, loaded: estimated 0.067, 4,000
+x 8 124 to 155 ms for 114 to 117; 0.098, 8,000 x 4 137 to 172 for 171 to 178; 0.15 to 0.2, 4,000
+x 20 and 2,500 x 30 108 to 155 for 197 to 480, in one of eleven cases 211 for 213, in one, the
+least of sums, 200 for 150) and for what OSQP does (squared hinges and Huber's loss with squares,
+first call, CPU, loaded: 3,000 x 20 250 to 310 ms for 110 to 140, estimated 120; 8,000 x 10 250
+to 280 for 200 to 250, estimated 190; hinges with squares: 1,000 x 10 170 for 160 to 170,
+estimated 160; 2,000 x 10 150 to 220 for 1,000, estimated 320), and, for problems that numpy's
+own solvers are not for, compiled loops besides (CPU, machine loaded: sparse hinges, 10 to 20
+entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200 710 for 190, estimated 160;
+4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420, estimated 1,700; squares
+beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770 for 460, estimated
+280; 6,000 x 100 830 for 1,440, estimated 900)."""
 
-AGAIN = 0.25
-"""Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem (hinges,
-300 and 1,000 x 10: 0.04 to 0.07; epsilon-insensitive and Huber's losses 0.02 to 0.2; absolute
-values and pinball losses without squares, 1,000 to 5,000 x 10: 0.4 to 0.7)."""
+AGAIN, AGAIN_OSQP = 0.5, 0.25
+"""Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem
+(absolute values and pinball losses without squares, 1,000 to 5,000 x 10: 0.4 to 0.7); the second
+for OSQP (hinges, 300 and 1,000 x 10: 0.04 to 0.07; epsilon-insensitive and Huber's losses 0.02 to
+0.2)."""
 
 NO_QUICKER = 0.01
 """Seconds below which such a next solve is none that screening would do in less, and does not count
@@ -103,6 +109,12 @@ to 40; 3,000 x 10, estimated 0.07: 17 to 36 for 60 to 140; 3,000 x 40 30 for 220
 problems (constraints, L1 norms, `cvar`: 30 to 250 for 17 to 1,900; hinges with squares and a norm
 or a logistic part, 6,000 x 10: 100 to 200 for 100 to 180, 20,000 x 20 180 to 500 for 900 to
 1,400)."""
+
+KINKED_BESIDE = 0.08
+"""The same for losses without squares beside what the built-in interior point method takes as
+well: linear constraints, L1 norms, largest values, if the data are dense (second calls of the kinds
+at `FIRST`, estimated 0.067 to 0.2: 0.03 to 0.6 of a plain solve; 0.024 to 0.035: 0.4 to 1.1, the
+least of sums and the largest of absolute values 0.8 to 2.6)."""
 
 CONES = 0.06
 """The same where short second-order cones stand beside the losses, as of norms of the coordinates
@@ -143,8 +155,9 @@ NEVER = float("inf")
 # -- what a plain solve takes ---------------------------------------------------------------------
 
 PLAIN, OF_ROW, OF_SQUARE = 4e-3, 1e-5, 7e-8
-"""Seconds that CVXPY and Clarabel take for any problem, for each term, and for each product of two
-coordinates in a term (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured)."""
+"""Seconds that CVXPY and Clarabel take for any problem, for each row, and for each product of two
+coordinates in a row (the same problems, 600 to 3,000 terms: 0.4 to 2 times what was measured; kinds
+of `FIRST`, 1,000 x 12 to 4,000 x 20: 0.5 to 1 times)."""
 
 OSQP_ROW, OSQP_ENTRY = 1.3e-4, 3e-6
 """Seconds of OSQP, which CVXPY chooses for a quadratic program, for each term and for each
@@ -170,6 +183,11 @@ a coordinate or with a row, whichever are fewer (OSQP, 5,000 x 20 to 20,000 x 50
 tenth filled: 0.5 to 2.2, in the sparse case 7 times what was measured; beside an L1 norm, 200 x
 1,000 to 20,000 x 20: 1.2 to 3 times); and by how much longer OSQP takes where constraints tie
 coordinates (``norm1(w) <= 1``, the simplex: 15 to 30 times; on the simplex 3,000 x 20, 2 times)."""
+
+OF_PARAMETER = 5e-8
+"""The same for each entry of data in a `Parameter` and each term, where losses are squared in part:
+CVXPY compiles how the squares of all of their slacks follow from it (Huber's loss, 1,000 x 5 to
+6,000 x 12: 0.3 to 25 s, without the parameter 0.04 to 0.2; nothing on top for other losses)."""
 
 OF_CONE_ENTRY = 1.2e-6
 """The same for each entry where a cone of residuals takes the place of squares (a norm alone, one
@@ -244,6 +262,10 @@ class Size(NamedTuple):
         Entries of the data in squares beside an L1 norm, or with far more rows than coordinates.
     distances : float
         Entries of the data in rows whose squares or norms are bounded one by one.
+    doubled : float
+        How many of the terms are absolute values, which take two rows.
+    parametric : float
+        Entries of the data in parameters, where losses are squared in part.
     quadratic : bool
         Whether CVXPY's own choice for the problem is a solver of quadratic programs.
     grouped : bool
@@ -269,6 +291,8 @@ class Size(NamedTuple):
     height: float = 0.0
     squares: float = 0.0
     distances: float = 0.0
+    doubled: float = 0.0
+    parametric: float = 0.0
     quadratic: bool = False
     grouped: bool = False
     smooth: bool = False
@@ -280,13 +304,14 @@ class Size(NamedTuple):
     def seconds(self, solver: str = "") -> float:
         """About how long CVXPY takes with `solver`, or with the solver of its choice."""
         across = min(self.filled / max(self.terms, 1.0), float(self.coordinates))
-        found = PLAIN + self.terms * (OF_ROW + OF_SQUARE * across**2)
+        found = PLAIN + (self.terms + self.doubled) * (OF_ROW + OF_SQUARE * across**2)
         found += OF_DISTANCE * self.distances
+        compiled = OF_PARAMETER * self.terms * self.parametric
         if not self._osqp(solver):
-            return found
+            return found + compiled
         if self.smooth:
-            return PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across)
-        return max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across))
+            return PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across) + compiled
+        return max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across)) + compiled
 
     def estimate(self, solver: str = "") -> float:
         """The same where it has been compared with what was measured; NaN elsewhere."""
@@ -317,6 +342,14 @@ class Size(NamedTuple):
             self._seconds_of_squares(),
             OF_PIECE * self.pieces,
         )
+
+    def first(self, solver: str = "") -> float:
+        """`FIRST`, for the solver of CVXPY that it would be."""
+        return FIRST_OSQP if self._osqp(solver) else FIRST
+
+    def again(self, solver: str = "") -> float:
+        """`AGAIN`, likewise."""
+        return AGAIN_OSQP if self._osqp(solver) else AGAIN
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -388,7 +421,7 @@ class Imports:
         if loops_loaded() if size.compiled else _imported():
             return ""
         unsure = size.needs is not None and size.needs.unsure
-        due = FIRST_COMPILED if size.compiled else UNSURE if unsure else FIRST
+        due = FIRST_COMPILED if size.compiled else UNSURE if unsure else size.first(solver)
         if self.spent + self._price(problem, solver) >= due:
             return ""
         return f"it is small ({size.words()}), and {ONCE}"
@@ -399,10 +432,12 @@ class Imports:
         self.left.add(problem)
 
     def _price(self, problem: Any, solver: str) -> float:
-        first = measured(problem).at_least(solver)
+        size = measured(problem)
+        first = size.at_least(solver)
         if problem not in self.left:
             return first
-        return AGAIN * first if AGAIN * first >= NO_QUICKER else 0.0
+        again = first * size.again(solver)
+        return again if again >= NO_QUICKER else 0.0
 
 
 IMPORTS = Imports()
@@ -612,6 +647,8 @@ class _Walk:
         # how many are squared, so that they have no kink.
         self.kinds: set[str] = set()
         self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
+        # Entries of data in parameters; terms that CVXPY writes as two rows.
+        self.parametric, self.doubled = 0.0, 0.0
         self.rounded = 0.0
         # Entries in rows of squares or norms that are bounded, how many of these are norms, and how
         # many scalar constraints bound one each; by variable: how many norms that are added up.
@@ -674,7 +711,10 @@ class _Walk:
                 if more > 1.0:
                     self.pieces = max(self.pieces, weight * len(here.args))
                 apart = type(here).__name__ in STACKED and not data
-                data = max(data, _entries(here))
+                own_data = _entries(here)
+                if own_data and here.parameters():
+                    self.parametric += weight * own_data
+                data = max(data, own_data)
                 for part in parts:
                     own = rows * part.size / here.size if apart else rows
                     stack.append((part, own, data, weight * more))
@@ -692,7 +732,9 @@ class _Walk:
                 self.bounding |= not objective
                 self.foreign_rows += weight * here.size
             if name in ("norm1", "abs"):
-                self.shrunk |= _bare(here.args[0])
+                bare = _bare(here.args[0])
+                self.shrunk |= bare
+                self.doubled += 0.0 if bare else weight * here.args[0].size
             if objective and name in SQUARES:
                 inner = here.args[0]
                 if inner.size > 1 and type(inner).__name__ in KINKED:
@@ -789,6 +831,8 @@ class _Walk:
             height=max((self.rows[key] for key in broad), default=0.0),
             squares=max(shrunk, folded),
             distances=self.distances,
+            doubled=min(self.doubled, terms),
+            parametric=self.parametric if "huber" in self.kinds or self.rounded else 0.0,
             quadratic=(self.squares or "huber" in self.kinds or not terms) and not self.conic,
             grouped=self.grouped,
             smooth=smooth and not self.limited,
@@ -850,7 +894,8 @@ class _Walk:
             # Rows of a linear program, which neither a loss nor a slack is in.
             bare = 2.0 * self.kinked < found.terms and tall == self.sizes.keys()
             by_seconds = self.grouped or (self.beside if held else bare)
-            by_seconds |= found.filled < DENSE_SHARE * found.terms * found.coordinates
+            sparse = found.filled < DENSE_SHARE * found.terms * found.coordinates
+            by_seconds |= sparse
             terms = NEVER if by_seconds or self.cones else float(OTHERWISE)
             if self.cones:
                 seconds = BESIDE + OF_CONE * self.cones
@@ -863,7 +908,8 @@ class _Walk:
             elif bare or found.quadratic:
                 seconds, unsure = UNSURE, not bare
             else:
-                seconds = ALONE if simple and not (self.squares or self.conic) else BESIDE
+                alone = simple and not (self.squares or self.conic)
+                seconds = ALONE if alone else BESIDE if self.conic or sparse else KINKED_BESIDE
         squares = SQUARES_ALONE if self._lasso else SQUARES_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
         at_least = AT_LEAST if terms == OTHERWISE else 0.0

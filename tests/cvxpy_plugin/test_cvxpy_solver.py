@@ -557,3 +557,17 @@ def test_a_named_solver_gets_squares_as_one_form(name: str, solver: str) -> None
         np.testing.assert_allclose(variable.value, known[variable.id], rtol=1e-4, atol=1e-4)
     if dual is not None:
         assert float(constraint.dual_value) == pytest.approx(dual, rel=1e-4, abs=1e-4)
+
+
+def test_scs_ends_beside_an_intercept() -> None:
+    """A reduced hinge problem with a coordinate that is not squared is solved, not given up."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(3000, 30))
+    y = np.sign(X @ rng.normal(size=30) + 2.0 * rng.normal(size=3000))
+    w, b = cp.Variable(30), cp.Variable()
+    cost = 0.5 * cp.sum_squares(w) + cp.sum(cp.pos(1 - cp.multiply(y, X @ w + b)))
+    problem = cp.Problem(cp.Minimize(cost))
+    problem.solve(method="screen", solver="SCS")
+    report = Report.of(problem)
+    assert report.named.startswith("optimal after")
+    assert problem.solver_stats.num_iters <= 20_000

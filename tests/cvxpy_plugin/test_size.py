@@ -422,7 +422,7 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
         report = request.Report.of(problem)
         screened.append(report.recognised)
         assert report.recognised or "import" in report.reason
-    waiting = int(np.ceil(size.FIRST / measure(problem).seconds())) - 1
+    waiting = int(np.ceil(size.FIRST_OSQP / measure(problem).seconds())) - 1
     assert screened == [False] * waiting + [True] * (6 - waiting)
     assert 0 < waiting < 6
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
@@ -434,6 +434,42 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     monkeypatch.setattr(size, "_imported", lambda: True)
     assert not request.Request().why_plain(problem)
     assert size.IMPORTS.spent == 0.0
+
+
+def shrunk(n: int, d: int) -> Any:
+    rng, w = np.random.default_rng(0), cp.Variable(d)
+    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
+    return cp.Problem(cp.Minimize(cp.norm1(X @ w - y) + cp.norm1(w)))
+
+
+def test_what_clarabel_solves_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Losses without squares beside an L1 norm: at once where Clarabel takes long enough."""
+    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
+    monkeypatch.setattr(size, "_imported", lambda: False)
+    assert not request.Request().why_plain(shrunk(4000, 20))
+    middling = shrunk(2500, 12)
+    assert "import" in request.Request().why_plain(middling)
+    monkeypatch.setattr(size, "_imported", lambda: True)
+    assert not request.Request().why_plain(middling)
+    assert "small (1510 terms)" in request.Request().why_plain(shrunk(1500, 10))
+    monkeypatch.setattr(size, "_imported", lambda: False)
+    asides = 0
+    while request.Request().why_plain(middling):  # the same one again, a few times
+        size.IMPORTS.charge(middling)
+        asides += 1
+    assert asides == 1
+
+
+def test_data_in_a_parameter_take_cvxpy_long_beside_huber_s_loss() -> None:
+    """How squares of slacks follow from a parameter is compiled for all of them."""
+    data = np.random.default_rng(0).standard_normal((4000, 10))
+    w, given = cp.Variable(10), cp.Parameter((4000, 10), value=data)
+    cost = cp.sum(cp.huber(given @ w - 1)) + cp.sum_squares(w)
+    curved, fixed = cp.Problem(cp.Minimize(cost)), fit(4000, 10, cp.huber)
+    assert measure(curved).parametric == 40_000
+    assert measure(curved).seconds() > 5.0 > 10.0 * measure(fixed).seconds()
+    kinked = cp.Problem(cp.Minimize(cp.norm1(given @ w - 1) + cp.sum_squares(w)))
+    assert measure(kinked).parametric == 0.0
 
 
 def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
