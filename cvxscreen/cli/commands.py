@@ -57,7 +57,7 @@ from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
-from cvxscreen.solvers import dual_active_set, dual_coordinate_descent
+from cvxscreen.solvers import dual_active_set, dual_coordinate_descent, dual_pivots
 from cvxscreen.solvers.compiled_path.segments import compile_now
 from cvxscreen.solvers.lambda_max import usual_lambda
 from cvxscreen.solvers.registry import named_solver
@@ -852,7 +852,7 @@ def _many_terms() -> None:
 
 def _sparse_rows() -> None:
     """The dual methods, cold and along a path."""
-    compile_now(dual_coordinate_descent.CLOCK, dual_active_set.CLOCK)
+    compile_now(dual_coordinate_descent.CLOCK, dual_active_set.CLOCK, dual_pivots.CLOCK)
     X, y = sparse_text_like(600, 400, 0.02)
     for loss in ("hinge", "squared_hinge"):
         for intercept in (False, True):

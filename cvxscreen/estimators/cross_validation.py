@@ -41,7 +41,13 @@ from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
 from cvxscreen.solvers import newton
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
-from cvxscreen.solvers.dual_coordinate_descent import along, descend_along, extrapolated
+from cvxscreen.solvers.dual_coordinate_descent import (
+    along,
+    descend_along,
+    extrapolated,
+    pivots_end,
+    without_pivots,
+)
 from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.lambda_max import SHARE, lambda_max
 from cvxscreen.solvers.loop import solve_screened
@@ -468,16 +474,17 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
     tol = tolerance(model.tol)
     mode = check_request(model.mode, tol)
     waiting = compiled_path(problem, "auto", many=len(grid) > 1)
-    if waiting and ready():
-        run = CompiledPath(problem, mode, tol)
-        while len(found) < len(grid):  # without the records of `path`
-            left = grid[len(found):]
-            part = run.solve(left[: run.length(len(left))])
-            if not len(part) or not part.proofs.ok.all():
-                return along_path(model, problem, over, grid)
-            found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
-        return found
     descends = mode == "certified" and bool((np.diff(grid) > 0).all())
+    if waiting and ready() and not (descends and pivots_end(problem)):
+        run = CompiledPath(problem, mode, tol)
+        with without_pivots(problem):
+            while len(found) < len(grid):  # without the records of `path`
+                left = grid[len(found):]
+                part = run.solve(left[: run.length(len(left))])
+                if not len(part) or not part.proofs.ok.all():
+                    return along_path(model, problem, over, grid)
+                found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
+        return found
     follow: Callable[..., Iterator[tuple[float, Array, Array]]] | None = None
     if descends and newton.follows(problem):
         follow = newton.along

@@ -29,6 +29,10 @@ visit reads beside its row is else spread over as many cache lines as there are 
 **Stopping.** The steps of an epoch tell a gap: what each term added just before its step. Where it
 and its fall promise that the target is met, margins and gap are computed on all terms.
 
+**Pivots.** On the face that has been found epochs fall by the same share each, however long that
+takes. Once they have cost as much as the way to the optimum of the face by pivots would
+(`dual_pivots`), that way is taken.
+
 **Many values of C** (`descend_along`). Slopes are continued on the line through the last two
 solutions, or stay as they are where losses are lines and no slope is at an end of its box that
 moves with C: the solution is then the same for every larger C. Nothing is reduced or copied in
@@ -43,20 +47,41 @@ Source: Hsieh et al.: A dual coordinate descent method for large-scale linear SV
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled, read_only, unsigned
+from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled, read_only
 from cvxscreen._support.limits import UNLIMITED, Limits
-from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import before_loading, charge
 from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS, DualIterate
+from cvxscreen.solvers.dual_pivots import CLOCK as PIVOT_CLOCK
+from cvxscreen.solvers.dual_pivots import (
+    FREE_WEIGHT,
+    Basis,
+    PivotPlan,
+    pivot,
+    pivot_cost,
+    pivot_price,
+    rank_bound,
+    stored_entries,
+)
+from cvxscreen.solvers.dual_terms import (
+    HUGE,
+    DescentRows,
+    DescentTerms,
+    is_inside,
+    pair_gap,
+    row_product,
+    slope_at,
+    subtract_multiple,
+)
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -70,7 +95,7 @@ from cvxscreen.solvers.newton import (
     products_pay,
     systems_are_cheap,
 )
-from cvxscreen.solvers.working_set import Array, Index, inside, sparse_dot
+from cvxscreen.solvers.working_set import Array, Index, inside
 
 # The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
 # of examples/benchmarks/cold_fits.py.
@@ -96,10 +121,20 @@ PATH_BUDGET = 200.0
 """The same where both begin at the solution for a smaller C. By trial, hinges, five folds of 20
 values of C from 1e-3 to 10 to 1e-6, CPU seconds with 100, 200 and 400: generated counts of words,
 1,427 x 4,322, 1.3, 0.7, 0.7, half of news20 4.7, 4.0, 4.0, farmads 12.5, 13.2, 17.3."""
+TALL_BUDGET, WIDE = 100.0, 90
+"""The same of more rows than columns beside kinks, where `DualActiveSet` or the interior point
+method go on, pivots not being enough; and from so many columns on, below which the compiled path is
+quicker. Measured, hinges, 20 values, with an intercept and without, the time of what it was before
+(the compiled path below 150 columns) and with epochs and pivots: dna 533 and 481 ms, 210 and 176;
+mushrooms (112 columns) 436, 113; generated binary rows, 20,000 x 300, 994 and 1,025, 429 and 447;
+a9a 855 and 756, 696 and 539; text-like rows 20,000 x 200 648 and 598, 458 and 344, 8,000 x 600 371
+and 274, 385 and 322, 20,000 x 1,000 1,061 and 910, 1,054 and 888; with fewer columns phishing (68)
+128 and 86, 170 and 120, covtype (54) 377 and 319, 597 and 369, ijcnn1 (22) 142 and 212, 597."""
 FEW_PASSES, PATH_PASSES = 12.0, 2.0
 """The same of the compiled path, whose systems are of size d: so many passes, and for each of
-``min(n, 2 d) d / n``. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160 to
-220, 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100, 300 x 200 7 to 80; a pass 0.8 ns an entry.
+``min(n, 2 d) d / n``; where pivots can end them, over sparse rows, more by the inverse of the share
+of entries that is stored. Half or less of what was measured: 5,000 x 68 37 passes, 5,000 x 256 160
+to 220, 500 x 500 80 to 500 ms, 2,000 x 500 350 to 2,100, 300 x 200 7 to 80; a pass 0.8 ns an entry.
 """
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: Newton steps on them take
@@ -121,11 +156,17 @@ lie in a near cache anyway. (24,000 x 300, 12 entries a row, hinge, C = 0.5: 50 
 300 active rows where they lie, 21 copied.)"""
 EPOCHS = 100_000
 """Epochs of a call at most."""
-HUGE = 1e300
-"""Stands for an endless end of a box, so that products with 0 are 0."""
-DONE, SLOW, COPY = range(3)
+DONE, SLOW, COPY, FACE = range(4)
 """Why epochs end: they seem to have reached the target (or their number), the budget will not do,
-few terms are left."""
+few terms are left, or these are so few that pivots are cheaper."""
+FACES, JOINS, OF_AIM = 3, 8, 0.3
+"""How often pivots may end above the target before epochs are all that is left; looks at all terms
+after each of which those that turned out to be on the wrong piece join; and the share of the aim
+that the active terms may have of it."""
+ON_FACE = 0.1
+"""Relative gap, as the steps of an epoch tell it, from which on the face is taken to be found."""
+PIVOTS_EACH, PIVOTS_LEAST = 1.0, 100
+"""Pivots for each active term at most, and so many more: where it takes more the face was none."""
 
 
 def ready(problem: Problem, then: SubproblemSolver | None = None, many: int = 1) -> bool:
@@ -147,7 +188,10 @@ def budget(problem: Problem, then: SubproblemSolver | None) -> float:
     """Passes of coordinate descent that cost what `then` would; None is the compiled path."""
     n, d = problem.design.shape
     if then is None:
-        return FEW_PASSES + PATH_PASSES * min(n, 2 * d) * d / max(n, 1)
+        passes = FEW_PASSES + PATH_PASSES * min(n, 2 * d) * d / max(n, 1)
+        if isinstance(problem.design, Rows) and _suits_pivots(problem):
+            passes /= problem.design.filled
+        return passes
     if not isinstance(problem.design, Rows):
         return BUDGET
     if problem.design.sparse:
@@ -231,9 +275,7 @@ class DualCoordinateDescent(SubproblemSolver):
         if not DualIterate.takes(problem):  # such as a parabola that a reduction has folded into M
             return Newton(limits=self.limits)(problem, start, target)
         run = _Descent(problem, rows, start, target, self)
-        while run.goes_on():
-            run.descend()
-            run.look()
+        run.run()
         return run.result()
 
 
@@ -245,14 +287,30 @@ def without_shrinking(limits: Limits = UNLIMITED) -> DualCoordinateDescent:
 def along(problem: Problem, many: int) -> bool:
     """Whether coordinate descent is to follow `problem` over so many values of C.
 
-    Over sparse rows, most of them free, or under losses that all have a parabola.
-
-    Where terms are many a coordinate, few hinges are free, and the working sets of
-    `dual_active_set` cost less than the epochs on these few; parabolas keep epochs few.
+    Over sparse rows: most of them free, under losses that all have a parabola, or of many columns
+    where pivots can end what epochs have begun.
     """
-    suits = problem.d > problem.n or bool((problem.losses.q > 0.0).all())
-    suits = suits and problem.design.sparse and DualIterate.takes(problem)
-    return suits and ready(problem, many=many)
+    if not (problem.design.sparse and DualIterate.takes(problem)):
+        return False
+    few = problem.d > problem.n or problem.losses.ends("q")[0] > 0.0
+    return (few or pivots_end(problem)) and ready(problem, many=many)
+
+
+def pivots_end(problem: Problem) -> bool:
+    """Whether pivots make coordinate descent the quickest over sparse rows beside kinks."""
+    return _suits_pivots(problem) and PIVOT_CLOCK.bought
+
+
+def _suits_pivots(problem: Problem) -> bool:
+    """Whether they would, were they compiled."""
+    wide = problem.design.sparse and problem.d >= WIDE and DualIterate.takes(problem)
+    return wide and not problem.losses.ends("q")[0] > 0.0
+
+
+def without_pivots(problem: Problem) -> AbstractContextManager[None]:
+    """Count what is done within as done for want of pivots, where they are not compiled yet."""
+    missed = _suits_pivots(problem) and not PIVOT_CLOCK.bought
+    return PIVOT_CLOCK.rent() if missed else nullcontext()
 
 
 def descend_along(
@@ -264,7 +322,10 @@ def descend_along(
     To a relative gap `tol` by the estimate of the descent; it ends before the first C for which
     `budget` passes will not do. `known` are C, x and theta of solutions at smaller values.
     """
-    solver, rows = DualCoordinateDescent(budget=budget, tol=tol), problem.design
+    rows = problem.design
+    if problem.n > problem.d and not problem.losses.ends("q")[0] > 0.0:
+        budget = min(budget, TALL_BUDGET)
+    solver = DualCoordinateDescent(budget=budget, tol=tol)
     found = list(known[-2:])
     if not isinstance(rows, Rows):
         return
@@ -272,9 +333,7 @@ def descend_along(
         here = problem.with_(C=float(C))
         start = extrapolated(here, found)
         run = _Descent(here, rows, start, 0.0, solver)
-        while run.goes_on():
-            run.descend()
-            run.look()
+        run.run()
         if run.iterate.gap > run.aim:
             return
         x, theta = run.iterate.v * run.iterate.root, run.iterate.balanced
@@ -309,11 +368,11 @@ class _Descent:
         self, problem: Problem, rows: Rows, start: Start | None, target: float,
         solver: DualCoordinateDescent,
     ) -> None:
-        self.solver, self.target, self.problem = solver, target, problem
+        self.solver, self.target, self.problem, self.design = solver, target, problem, rows
         self.iterate = iterate = DualIterate(problem, rows, start, np.inf)
         iterate.correction[:] = 0.0
         self.limits, self.n, self.value = solver.limits, problem.n, 0.0
-        self.epochs, self.passes, self.slow = 0, 0.0, False
+        self.epochs, self.pivots, self.passes, self.slow = 0, 0, 0.0, False
         self.slack = np.inf
         self.active = np.arange(problem.n)
         self.random = np.array([2 * solver.seed + 1], dtype=np.uint64)
@@ -323,6 +382,8 @@ class _Descent:
             square += (problem.free_columns[:, 0] * iterate.root[iterate.free[0]]) ** 2
         self.terms = DescentTerms.of(square, problem.losses)
         self.rows, self.seen = DescentRows.of(rows, iterate.root), Seen.of(problem)
+        self.stored, self.rank = stored_entries(rows), rank_bound(problem)
+        self.faces, self.since = 0, 0.0  # failures, and visits since the last of them
 
     @property
     def aim(self) -> float:
@@ -334,8 +395,20 @@ class _Descent:
         left = self.epochs < EPOCHS and not self.slow and not self.limits.spent()
         return left and self.iterate.gap > self.aim
 
-    def descend(self) -> None:
-        """Epochs until the gap seems small enough, or the budget is seen not to suffice."""
+    def run(self) -> None:
+        """Epochs, pivots and looks at all terms until there is nothing more to do."""
+        with without_pivots(self.problem):
+            while self.goes_on():
+                if self.descend() == FACE:
+                    self.finish_face()
+                else:
+                    self.look()
+
+    def descend(self) -> int:
+        """Epochs until the gap seems small enough, or the budget is seen not to suffice.
+
+        Returns why they ended.
+        """
         iterate, solver = self.iterate, self.solver
         free = int(iterate.free[0]) if len(iterate.free) else -1
         centre = float(iterate.centre[0] / iterate.root[free]) if free >= 0 else 0.0
@@ -354,6 +427,7 @@ class _Descent:
                 CLOSE * self.target, CLOSE * solver.tol, (solver.budget - self.passes) * self.n,
                 most, solver.shrinking, free, centre, constant, few, solver.near,
                 (HALF * solver.budget - self.passes) * self.n,
+                self.stored if self.pivots_help else -1.0, self.rank, self.since,
             )
             found = descend(
                 part.rows, part.terms, part.theta, iterate.v, part.work, part.count, self.slack,
@@ -362,11 +436,65 @@ class _Descent:
             epochs, visited, part.count, self.slack, centre, ended = found
             self.epochs += epochs
             self.passes += visited / max(self.n, 1)
+            self.since += visited
             self.limits.spent(epochs)
             part.write_back(iterate.theta)
         self.slow, self.active = ended == SLOW, part.active
         if free >= 0:
             iterate.centre = np.array([centre * iterate.root[free]])
+        return ended
+
+    @property
+    def pivots_help(self) -> bool:
+        """Whether pivots may be tried."""
+        return self.solver.shrinking and self.faces < FACES and PIVOT_CLOCK.bought
+
+    def finish_face(self) -> None:
+        """Pivots over the active terms, and over those that a look at all terms lets join them."""
+        iterate, problem = self.iterate, self.problem
+        rows, terms, root, v = self.rows, self.terms, iterate.root, iterate.v.copy()
+        free, centre, before = -1, 0.0, 0.0
+        if len(iterate.free):
+            free, border = int(iterate.free[0]), problem.free_columns[:, 0]
+            root = root.copy()
+            root[free] /= np.sqrt(FREE_WEIGHT)
+            rows = DescentRows.of(self.design, root)
+            terms = DescentTerms.of(problem.norms**2 + (border * root[free]) ** 2, problem.losses)
+            before = float(v[free] * iterate.root[free])
+            centre = before / root[free]
+            lacking = float(border @ iterate.theta) + float(problem.linear[free])
+            v[free] = centre - lacking * root[free]
+        value = problem.constant + dual_objective(self.terms, iterate.theta, iterate.v)
+        least = self.solver.tol * abs(value)
+        active, basis, held = self.active, Basis.of(problem, len(self.active)), 0
+        for _ in range(JOINS):
+            most = int(PIVOTS_EACH * len(active)) + PIVOTS_LEAST
+            plan = PivotPlan(OF_AIM * max(self.aim, self.target, least), most, free)
+            done, held, looks, _, centre = pivot(
+                rows, terms, iterate.theta, v, active, basis, held, centre, plan
+            )
+            iterate.v[:] = v
+            if free >= 0:
+                level = float(v[free] * root[free])
+                iterate.v[free] = level / iterate.root[free]
+                iterate.centre = np.array([level])
+            self.pivots += done
+            work = looks * len(active) + done * pivot_price(held, self.stored)
+            self.passes += work / self.n
+            self.active = active
+            self.look()
+            if iterate.gap <= self.aim or self.limits.spent(1):
+                return
+            joining = iterate.gap_terms > 0.0
+            joining[active] = False
+            if done >= most or not joining.any():
+                break
+            active = np.append(active, np.flatnonzero(joining))
+        self.faces, self.since = self.faces + 1, 0.0
+        if free >= 0:  # where the coordinate has got to without a minimum is no centre
+            lacking = float(border @ iterate.theta) + float(problem.linear[free])
+            iterate.centre = np.array([before])
+            iterate.v[free] = before / iterate.root[free] - lacking * iterate.root[free]
 
     def look(self) -> None:
         """Margins and gap on all terms; those that may still move are active again."""
@@ -400,7 +528,7 @@ class _Descent:
         status = "optimal" if iterate.gap <= self.aim else "inaccurate"
         x = iterate.v * iterate.root
         info = {
-            "epochs": self.epochs, "steps": self.epochs, "gap": iterate.gap,
+            "epochs": self.epochs, "steps": self.epochs, "pivots": self.pivots, "gap": iterate.gap,
             "relative_gap": iterate.gap / max(abs(self.value), 1e-300),
             "passes": round(self.passes + iterate.passes, 1), "kept": len(self.active),
         }
@@ -412,78 +540,6 @@ class _Descent:
 
 
 # -- what the compiled loops read and write -------------------------------------------------------
-
-
-class DescentRows(NamedTuple):
-    """Rows ``factor_i [data, extra_i]`` as they are stored, sparse or dense.
-
-    Attributes
-    ----------
-    start, stop : arrays of uint64, shape (n,)
-        The entries of each row.
-    indices : array of unsigned int
-        Their columns; empty for dense rows.
-    data : array of float
-    factor : array, shape (n,)
-    extra : array, shape (n, k)
-        The last k columns.
-    """
-
-    start: NDArray[np.uint64]
-    stop: NDArray[np.uint64]
-    indices: NDArray[Any]
-    data: NDArray[Any]
-    factor: Array
-    extra: Array
-
-    @classmethod
-    def of(cls, rows: Rows, root: Array) -> DescentRows:
-        """The rows times `root` by columns; copied only where `root` differs between features."""
-        matrix, n, p = rows.matrix, rows.shape[0], rows.matrix.shape[1]
-        factor = np.ones(n) if rows.scale is None else rows.scale
-        even = bool((root[:p] == root[:1]).all())
-        if rows.sparse:
-            pointers = matrix.indptr.astype(np.uint64)
-            (indices,) = unsigned(matrix.indices)
-            data = matrix.data if even else matrix.data * root[indices]
-        else:
-            pointers = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
-            indices = np.zeros(0, dtype=np.uint32)
-            data = np.ravel(matrix if even else matrix * root[:p])
-        first = float(root[0]) if even and p else 1.0
-        extra = np.ascontiguousarray(rows.extra * (root[p:] / first))
-        if first != 1.0:
-            factor = factor * first
-        return cls(*read_only(pointers[:-1], pointers[1:], indices, data, factor, extra))
-
-    def take(self, rows: Index) -> DescentRows:
-        """A copy of some rows."""
-        start = self.start[rows].astype(np.intp)
-        lengths = self.stop[rows].astype(np.intp) - start
-        ends = np.cumsum(lengths)
-        entries = np.repeat(start - ends + lengths, lengths) + np.arange(int(lengths.sum()))
-        indices = self.indices[entries] if self.indices.size else self.indices
-        first, last = (ends - lengths).astype(np.uint64), ends.astype(np.uint64)
-        return DescentRows(*read_only(
-            first, last, indices, self.data[entries], self.factor[rows], self.extra[rows]
-        ))
-
-
-class DescentTerms(NamedTuple):
-    """``||a_i||^2`` and the losses of all terms, with finite ends."""
-
-    square: Array
-    q: Array
-    b: Array
-    e: Array
-    lo: Array
-    hi: Array
-
-    @classmethod
-    def of(cls, square: Array, losses: LossTerms) -> DescentTerms:
-        """From the squared norms, in the metric of v."""
-        f, lo, hi = losses, np.maximum(losses.lo, -HUGE), np.minimum(losses.hi, HUGE)
-        return cls(*read_only(square, f.q, f.b, f.e, lo, hi))
 
 
 class Work(NamedTuple):
@@ -556,6 +612,12 @@ class Plan(NamedTuple):
         Relative gap that forecasts are for, where it is larger.
     enough : float
         Visits after which such a gap ends the epochs.
+    stored : float
+        Entries of a row; negative where pivots do not come into question.
+    rank : int
+        Most terms of a basis.
+    since : float
+        Visits before these that count towards pivots.
     """
 
     target: float
@@ -569,6 +631,9 @@ class Plan(NamedTuple):
     few: int
     near: float
     enough: float
+    stored: float
+    rank: int
+    since: float
 
 
 @dataclass(eq=False)
@@ -627,68 +692,6 @@ class Part:
 
 
 # -- compiled loops -------------------------------------------------------------------------------
-
-
-@compiled(fastmath=SUMS, allocates=False)
-def dense_dot(first: np.uint64, size: np.uint64, data: NDArray[Any], v: Array) -> float:
-    """``sum_j data[first + j] v_j``."""
-    total = 0.0
-    for j in range(size):
-        total += data[first + j] * v[j]
-    return total
-
-
-@compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def row_product(i: int, rows: DescentRows, v: Array) -> float:
-    """``<a_i, v>``."""
-    start, stop = rows.start[i], rows.stop[i]
-    if rows.indices.size:
-        product = sparse_dot(start, stop, rows.indices, rows.data, v)
-    else:
-        product = dense_dot(start, stop - start, rows.data, v)
-    first = v.size - rows.extra.shape[1]
-    for k in range(rows.extra.shape[1]):
-        product += rows.extra[i, k] * v[first + k]
-    return rows.factor[i] * product
-
-
-@compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def slope_at(away: float, q: float, e: float, lo: float, hi: float) -> float:
-    """A slope of the loss at the margin ``b + away``."""
-    shrunk = max(away - e, 0.0) + min(away + e, 0.0)
-    slope = hi if shrunk > 0.0 else (lo if shrunk < 0.0 else 0.0)
-    if q > 0.0:
-        slope = min(max(shrunk / q, lo), hi)
-    return slope
-
-
-@compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def pair_gap(away: float, theta: float, slope: float, q: float, e: float) -> float:
-    """What theta adds to the gap at the margin ``b + away``, where `slope` is a slope."""
-    gap = (away - 0.5 * q * (slope + theta)) * (slope - theta) - e * (abs(slope) - abs(theta))
-    return max(gap, 0.0)
-
-
-@compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def is_inside(i: int, terms: DescentTerms, theta: float) -> bool:
-    """Whether theta is strictly inside a piece of the dual."""
-    return terms.lo[i] < theta < terms.hi[i] and (terms.e[i] == 0.0 or theta != 0.0)
-
-
-@compiled(fastmath=CONTRACT, allocates=False, inline=True)
-def subtract_multiple(i: int, step: float, rows: DescentRows, v: Array) -> None:
-    """``v -= step a_i``."""
-    start, stop = rows.start[i], rows.stop[i]
-    step = step * rows.factor[i]
-    if rows.indices.size:
-        for p in range(start, stop):
-            v[rows.indices[p]] -= step * rows.data[p]
-    else:
-        for j in range(stop - start):
-            v[j] -= step * rows.data[start + j]
-    first = v.size - rows.extra.shape[1]
-    for k in range(rows.extra.shape[1]):
-        v[first + k] -= step * rows.extra[i, k]
 
 
 @compiled(fastmath=CONTRACT, allocates=False)
@@ -847,7 +850,7 @@ def descend(
     """Epochs until the gap that they tell promises the target, or the budget will not do.
 
     Returns the epochs and the visits done, the number of active terms, their slack, the centre of
-    the unpenalised coordinate, and why they ended: `DONE`, `SLOW` or `COPY`.
+    the unpenalised coordinate, and why they ended: `DONE`, `SLOW`, `COPY` or `FACE`.
     """
     visited, done, centre, estimates = 0.0, 0, plan.centre, work.estimates
     # The gap of an epoch between a quarter and a half of the way here (at first, of the first), and
@@ -881,6 +884,7 @@ def descend(
         span = min(done - 1, WINDOW)
         fall = min((gap / estimates[span]) ** (1.0 / span), 0.999)
         aim = near = plan.target
+        value = np.inf
         if plan.relative > 0.0:
             value = plan.constant + dual_objective(terms, theta, v)
             aim = max(aim, plan.relative * value)
@@ -891,14 +895,22 @@ def descend(
             recent_gap = gap
         elif done == 2 * recent:
             old, old_gap, recent, recent_gap = recent, recent_gap, done, gap
-        if done < WINDOW or visited < FORECAST * plan.budget:
+        if done < WINDOW:
+            continue
+        price = np.inf
+        if plan.stored >= 0.0 and gap <= ON_FACE * value:
+            price = pivot_cost(count, plan.rank, plan.stored)
+        if plan.since + visited >= price:
+            return done, visited, count, slack, centre, FACE
+        if visited < FORECAST * plan.budget:
             continue
         # The gap falls unevenly: from a few epochs alone the forecast is off by up to ten times.
         trend = min((gap / old_gap) ** (1.0 / (done - old)), 0.999)
         ahead = np.log(near / gap) / np.log(trend) if near > 0.0 else np.inf
         enough = gap * fall <= near and visited > plan.enough
         if enough or visited + max(ahead, 1.0) * count > plan.budget:
-            return done, visited, count, slack, centre, SLOW
+            ended = FACE if visited + price <= plan.budget else SLOW
+            return done, visited, count, slack, centre, ended
     return done, visited, count, slack, centre, DONE
 
 

@@ -254,6 +254,8 @@ def test_the_interior_point_method_goes_on_from_where_descent_gives_up(
 
     monkeypatch.setattr(InteriorPoint, "__call__", watched)
     monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "FACES", 0)  # no pivots, which would do
+    monkeypatch.setattr(cross_validation, "along", lambda *_: False)
     rng = np.random.default_rng(0)
     X = sp.random_array((6000, 160), density=0.05, rng=rng, format="csr")
     y = np.where(X @ rng.standard_normal(160) + 0.2 * rng.standard_normal(6000) > 0, 1.0, -1.0)

@@ -236,6 +236,7 @@ def test_the_interior_point_method_takes_over_from_descent(
 ) -> None:
     """Where that has not come near; where it fails, too, the answer is another solver's."""
     monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "FACES", 0)  # no pivots, which would do
     problem = sparse_and_hard(loss, 100.0)
     assert interior_point_outpaces(problem)
     called, answer = [], InteriorPoint.__call__
@@ -291,6 +292,7 @@ def test_how_near_descent_has_to_come(
 ) -> None:
     """Nearer where the systems of others cost little: here a factor costs 1,240 passes."""
     monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "FACES", 0)  # no pivots, which would do
     method, called = dual_coordinate_descent.DualCoordinateDescent, []
     descend, found = method.__call__, InteriorPoint.__call__
 

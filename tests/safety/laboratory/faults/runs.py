@@ -12,6 +12,8 @@ carried = of("solvers/solution.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
+pivots = of("solvers/dual_pivots.py", "solvers/test_dual_pivots.py::"
+            "test_they_reach_the_optimum_from_a_cold_start")
 warm = of("solvers/solution.py", "solvers/test_dual_active_set.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
@@ -70,6 +72,16 @@ FAULTS = (
     newton("a solver that goes on from another point", STALE,
            "if not np.array_equal(left.x, start.x):", "if False:", "a start is not used",
            "solvers/test_newton.py::test_a_solver_goes_on_only_where_it_stopped"),
+    pivots("a step past the end of a box", SLACK, "            if room < length:\n",
+           "            if room < 0.0:\n", "pivots do not end"),
+    pivots("a rotation of the factor", SIGN, "c * there - s * here", "c * there + s * here",
+           "pivots do not end", "solvers/test_dual_pivots.py::"
+           "test_the_factor_loses_any_column"),
+    pivots("a dependent row that pulls the basis the wrong way", SIGN, "moves[p] *= -way",
+           "moves[p] *= way", "rows that are there twice keep pivots from the optimum",
+           "solvers/test_dual_pivots.py::test_repeated_rows_do_not_enter"),
+    pivots("a centre that stays", STALE, "v[free] = 2.0 * ahead - centre", "v[free] = ahead",
+           "pivots beside an intercept do not reach the optimum"),
     warm("a light start at the x of the duals", STALE, "        factor * answer.x, theta,",
          "        -problem.quadratic.solve(factor * At_theta), theta,",
          "a path starts from products that are not those of its point",
