@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
-from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened
+from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, lengthened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 
 Array = NDArray[np.float64]
@@ -261,6 +261,9 @@ def write_short_answer(problem: Any, short: Any, shortened: Sequence[Shortened])
     """
     if not all(one.agrees() for one in shortened):
         return False
-    StoredAnswer.of(short).write(problem)
+    answer = StoredAnswer.of(short)
+    if answer.solution.dual_vars:
+        answer.solution.dual_vars = lengthened(answer.solution.dual_vars, shortened)
+    answer.write(problem)
     problem._compilation_time = short.compilation_time
     return True

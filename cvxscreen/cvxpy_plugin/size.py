@@ -681,7 +681,11 @@ class _Walk:
             self.bounds += weight
         before = self.kinked
         for part in constraint.args:
-            self.follow(part, rows, weight)
+            # Of one cone of residuals no row can go, but what data it has is a triangle's.
+            long = type(constraint) is cp.SOC and rows == 1.0 and part is constraint.args[1]
+            if long and part.is_affine() and not part.parameters():
+                self._count_residuals(part, weight)
+            self.follow(part, 0.0 if long else rows, weight)
         self.other_kinds |= self.kinked > before
         self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)

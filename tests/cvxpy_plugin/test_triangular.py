@@ -108,6 +108,66 @@ def test_the_answer_and_every_dual_value(form: str) -> None:
         assert np.allclose(mine.dual_value, other.dual_value, rtol=0.0, atol=room)
 
 
+def cones() -> dict[str, cp.Problem]:
+    w, t = cp.Variable(D), cp.Variable()
+    r, twice = X @ w - Y, np.column_stack([X, X[:, 0] + X[:, 1]])
+    W = cp.Variable(D + 1)
+    shares = [cp.sum(w) == 1, w >= 0]
+    tracked = cp.SOC(cp.Constant(FAR * N**0.5), R @ w - INDEX)
+    return {
+        "a bound that costs": cp.Problem(
+            cp.Minimize(t + 0.3 * cp.norm1(w)), [cp.SOC(t, r), w <= 1]),
+        "a bound of affine numbers": cp.Problem(
+            cp.Minimize(cp.norm1(w)), [w[0] >= 0.2, cp.SOC(22.0 + 0.1 * w[1], r)]),
+        "a number": cp.Problem(cp.Maximize(R.mean(axis=0) @ w), [*shares, tracked]),
+        "beside losses": cp.Problem(cp.Minimize(cp.cvar(-R @ w, 0.9)), [tracked, *shares]),
+        "two": cp.Problem(cp.Minimize(t + cp.norm1(w)), [
+            cp.SOC(t, r[: N // 2]), cp.SOC(t + 1.0, r[N // 2 :])]),
+        "columns that depend on others": cp.Problem(
+            cp.Minimize(t + 1e-3 * cp.sum_squares(W)), [cp.SOC(t, twice @ W - Y)]),
+        "beside an entropy": cp.Problem(
+            cp.Minimize(t - cp.sum(cp.entr(w))), [cp.SOC(t, r), cp.sum(w) == 1]),
+    }
+
+
+def flat_dual(constraint: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(part.value) for part in constraint.dual_variables])
+
+
+@pytest.mark.parametrize("form", cones())
+def test_a_cone_that_is_a_constraint(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many dual values as residuals come back."""
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.SQUARES_BESIDE", 0.0)
+    screened, plain = cones()[form], cones()[form]
+    screened.solve(method="screen", always=True)
+    plain.solve(solver="CLARABEL", tol_gap_rel=1e-9)
+    report = cvxscreen.Report.of(screened)
+    assert "residuals" in str(report.beside), report.reason
+    assert screened.value == pytest.approx(plain.value, rel=1e-6, abs=1e-9)
+    for mine, other in zip(screened.constraints, plain.constraints, strict=True):
+        dual, truth = flat_dual(mine), flat_dual(other)
+        assert np.allclose(dual, truth, rtol=0.0, atol=1e-3 * (1e-3 + np.abs(truth).max()))
+        if isinstance(mine, cp.SOC):
+            assert np.linalg.norm(dual[1:]) <= dual[0] * (1.0 + 1e-6)
+
+
+def test_a_cone_at_its_point_has_dual_values() -> None:
+    """Residuals of 0 have no direction: any dual values of the right sum and length will do."""
+    w, t = cp.Variable(D), cp.Variable()
+    A = np.column_stack([X, X[:, 0]])[:, :D]
+    exact = A @ np.array([1.0, 0.5, -1.0, 2.0])
+    cone = cp.SOC(t, A @ w - exact)
+    problem = cp.Problem(cp.Minimize(10.0 * t + w[0] + cp.norm1(w[1:])), [cone, t >= 0])
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert report.beside, report.reason
+    assert w.value == pytest.approx([1.0, 0.5, -1.0, 2.0], rel=1e-6)
+    head, *rest = flat_dual(cone)
+    # The gradient of the Lagrangian in w is c - A' u.
+    assert A.T @ np.array(rest) == pytest.approx([1.0, 1.0, -1.0, 1.0], abs=1e-5)
+    assert np.linalg.norm(rest) <= head * (1.0 + 1e-6)
+
+
 def test_the_report_says_what_is_shorter() -> None:
     problem = FORMS["a norm"]()
     problem.solve(method="screen", always=True)
@@ -191,6 +251,7 @@ def test_a_matrix_that_is_lost_is_not_taken_for_the_whole() -> None:
 
 def left() -> dict[str, cp.Problem]:
     w, P = cp.Variable(D), cp.Parameter((N, D), value=X)
+    t, ts = cp.Variable(), cp.Variable(N)
     few = TALL * (D + 1)
     return {
         "few rows": cp.Problem(cp.Minimize(cp.norm(X[:few] @ w - Y[:few]))),
@@ -200,6 +261,8 @@ def left() -> dict[str, cp.Problem]:
         "squares to minimise": cp.Problem(cp.Minimize(cp.sum_squares(X @ w - Y))),
         "a norm's squares to minimise": cp.Problem(cp.Minimize(cp.norm(X @ w - Y) ** 2)),
         "norms of rows": cp.Problem(cp.Minimize(cp.sum(cp.norm(X @ cp.diag(w) - 1.0, 2, axis=1)))),
+        "a cone of a few": cp.Problem(cp.Minimize(t), [cp.SOC(t, X[:few] @ w - Y[:few])]),
+        "cones of rows": cp.Problem(cp.Minimize(cp.sum(ts)), [cp.SOC(ts, X @ cp.diag(w), axis=1)]),
         "a norm of losses": cp.Problem(cp.Minimize(cp.norm(cp.pos(X @ w - Y)))),
     }
 

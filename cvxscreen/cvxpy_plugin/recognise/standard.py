@@ -58,7 +58,7 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 from cvxscreen.cvxpy_plugin.recognise.matrices import Diagonal, Stack, assemble, stack, take_rows
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
 from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
-from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, with_triangles
+from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, lengthened, with_triangles
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
 from cvxscreen.errors import NotScreenable
 
@@ -137,6 +137,7 @@ class Canonical(NamedTuple):
             for c in group.slack.constraints
         }
         found = self.chain.invert(solution, self.inverse)
+        found.dual_vars = lengthened(found.dual_vars or {}, self.shortened)
         if ours:
             found.dual_vars = {**(found.dual_vars or {}), **ours}
         given = solution.primal_vars or {}

@@ -19,12 +19,16 @@ Squares in the objective are left where the problem is recognised: they are a qu
 or losses. Beside terms and variables that no rule takes (an entropy, a nuclear norm, integers)
 nothing can be left out, but what squares cost can: `with_short_squares` is such a problem as CVXPY
 gets it, with the same variables and constraints.
+
+A cone that is a constraint (`cp.SOC`) has as many dual values as residuals. With ``[A, b] = Q R`` a
+short cone's (l, u) are a long one's (l, Q u): Q keeps lengths, and ``A' Q u`` is the short one's
+share of the gradient.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -58,12 +62,15 @@ class Shortened(NamedTuple):
     residuals, shorter : cvxpy.Expression
     fixed : float
         Length of the residuals where all variables are 0.
+    constraint : int or None
+        Identifier of the constraint that is their cone.
     """
 
     kind: str
     residuals: Any
     shorter: Any
     fixed: float
+    constraint: int | None = None
 
     @property
     def text(self) -> str:
@@ -80,6 +87,25 @@ class Shortened(NamedTuple):
             return True
         first, second = (float(np.linalg.norm(np.ravel(part))) for part in (long, short))
         return abs(first - second) <= AGREEMENT * (max(first, second) + self.fixed)
+
+    def lengthened(self, dual: Array) -> Array:
+        """The dual values of the long cone, from those of the short one: bound and residuals."""
+        head, short = np.ravel(dual)[0], np.ravel(dual)[1:]
+        long, less = (read_affine(expr) for expr in (self.residuals, self.shorter))
+        keys = list(less.blocks)
+        rows = [expanded(less.blocks[key]) for key in keys]
+        dense = [part.toarray() if sp.issparse(part) else np.asarray(part) for part in rows]
+        triangle = np.column_stack([*dense, less.constant])
+        # The columns' lengths say nothing of which of them depend on others.
+        size = np.linalg.norm(triangle, axis=0)
+        size[size == 0.0] = 1.0
+        share = np.linalg.lstsq(triangle / size, short, rcond=None)[0] / size
+        ends = np.cumsum([part.shape[1] for part in dense])
+        *parts, last = np.split(share, ends)
+        moved = last[0] * long.constant
+        for key, part in zip(keys, parts, strict=True):
+            moved = moved + expanded(long.blocks[key]) @ part
+        return np.append(head, moved)
 
 
 _KNOWN: weakref.WeakKeyDictionary[Any, tuple[Any, tuple[Shortened, ...]] | None] = (
@@ -121,10 +147,16 @@ def with_triangles(
         identifiers.
     tuple of Shortened
     """
-    if not (NORMS | SQUARES) & {atom.__name__ for atom in problem.atoms()}:
+    cones = [constraint for constraint in problem.constraints if _is_one_cone(constraint)]
+    if not (cones or (NORMS | SQUARES) & {atom.__name__ for atom in problem.atoms()}):
         return problem, ()
     anew: dict[int, Any] = {}
     made: list[Shortened] = []
+    for cone in cones:
+        found = _shorter(cone.args[1])
+        if found is not None:
+            made.append(Shortened("norm", cone.args[1], *found, cone.id))
+            anew[id(cone)] = cone.copy([cone.args[0], found[0]])
     roots = [(problem.objective.expr, objective)]
     roots += [(arg, True) for constraint in problem.constraints for arg in constraint.args]
     for root, bounded in roots:
@@ -144,6 +176,23 @@ def with_triangles(
         exchanged(part, anew) for part in (problem.objective, *problem.constraints)
     )
     return cp.Problem(least, constraints), tuple(made)
+
+
+def lengthened(duals: dict[int, Any], shortened: Iterable[Shortened]) -> dict[int, Any]:
+    """Dual values by constraint, those of short cones as the long ones'."""
+    longer = {
+        one.constraint: one.lengthened(duals[one.constraint])
+        for one in shortened if one.constraint is not None and one.constraint in duals
+    }
+    return {**duals, **longer} if longer else duals
+
+
+def _is_one_cone(constraint: Any) -> bool:
+    """Whether a constraint is one second-order cone of affine numbers."""
+    if type(constraint) is not cp.SOC:
+        return False
+    bound, residuals = constraint.args
+    return bool(bound.size == 1 and constraint.axis == 0 and residuals.ndim == 1)
 
 
 def _long(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
