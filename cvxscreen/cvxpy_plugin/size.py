@@ -542,6 +542,9 @@ EXPONENTIAL = frozenset(
 )
 """Atoms that need the exponential cone, named in a refusal."""
 
+MEANS = frozenset(("geo_mean", "GeoMean", "GeoMeanApprox"))
+"""Atoms of which CVXPY has no subgradient where the loop needs one."""
+
 ROWS = (cp.constraints.Inequality, cp.NonNeg, cp.NonPos, cp.constraints.Equality, cp.Zero)
 """Constraints whose rows may go. A coordinate that is in many equalities is there beside slacks (a
 linear program's ``X @ w - y == u - v``): without them they would leave it no freedom."""
@@ -731,15 +734,17 @@ class _Walk:
                 self.squares = self.conic = True
                 stack.append((inner, float(here.size), float(inner.size), weight))
                 continue
-            if name in EXPONENTIAL:
-                self.foreign.add(name)
+            unknown = _unknown(here, name)
+            if unknown:
+                self.foreign.add(unknown)
                 self.bounding |= not objective
-                self.foreign_rows += weight * here.size
+                count = here.args[0].size if name in NORMS else here.size
+                self.foreign_rows += weight * count
             if name in ("norm1", "abs"):
                 bare = _bare(here.args[0])
                 self.shrunk |= bare
                 self.doubled += 0.0 if bare else weight * here.args[0].size
-            if objective and name in SQUARES:
+            if objective and name in SQUARES and not unknown:
                 inner = here.args[0]
                 if inner.size > 1 and type(inner).__name__ in KINKED:
                     self.rounded += weight * inner.size
@@ -851,9 +856,11 @@ class _Walk:
             return "the problem has integer or boolean variables"
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             return f"its loss ({', '.join(sorted(self.foreign))}) {OF_A_KIND}"
-        if self.foreign and (self.bounding or not held):
+        steep = self.foreign & MEANS
+        if self.foreign and (self.bounding or not held or steep):
             named = ", ".join(sorted(self.foreign))
             where = "in a constraint its term" if self.bounding else WITHOUT_SQUARES
+            where = "beside losses its term" if held and not self.bounding else where
             return f"{where} ({named}) {OF_A_KIND}"
         if self.levels > 1:
             return "several constraints hold curved losses below a level"
@@ -1010,6 +1017,22 @@ def squared_rows(expr: Any) -> Any:
     elif name != "quad_over_lin":
         return None
     return inner if inner.ndim == 2 and inner.is_affine() else None
+
+
+def _unknown(expr: Any, name: str) -> str:
+    """How the atom is called in a refusal if nothing can be done for it; else an empty text.
+
+    Powers and norms but those with two pieces, and squares, are many small cones each.
+    """
+    if name in MEANS:
+        return "geo_mean"
+    if name in EXPONENTIAL:
+        return name
+    if name in POWERS | NORMS:
+        power = getattr(expr.p, "value", expr.p)
+        if power not in (1, 2):
+            return f"{'power' if name in POWERS else 'pnorm'} {float(power):.3g}"
+    return ""
 
 
 def is_two(power: Any) -> bool:

@@ -84,6 +84,13 @@ def spline(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.norm1(B @ c - at)), [cp.diff(c, 2) <= 0])
 
 
+def bent(term: Callable[[Any], Any], squares: bool = False, *bounds: Callable[[Any], Any]) -> Any:
+    """Hinges beside a term, or with one that is bounded."""
+    X, w = np.ones((20_000, 10)), cp.Variable(10)
+    cost = cp.sum(cp.pos(1 - X @ w)) + term(w) + (cp.sum_squares(w) if squares else 0.0)
+    return cp.Problem(cp.Minimize(cost), [bound(w) <= 1 for bound in bounds])
+
+
 def entropic(n: int, squares: float = 0.0, bound: float = 0.0) -> Any:
     w, X = cp.Variable(10), np.random.default_rng(0).standard_normal((n, 10))
     loss = cp.sum(cp.pos(1 - X @ w)) + (squares * cp.sum_squares(w) if squares else 0.0)
@@ -200,6 +207,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a nuclear norm beside squares": lambda: spectral(20_000, 1.0),
     "many hinges and a nuclear norm": lambda: spectral(10_000),
     "an entropy beside squares": lambda: entropic(20_000, 1.0),
+    "powers beside squares": lambda: bent(lambda w: cp.sum(cp.power(cp.abs(w), 1.5)), True),
     "more columns than rows": lambda: fit(400, 1000, cp.pos),
     "columns under an L1 norm": lambda: lasso(1000, 2000),
     "columns under an L1 norm, of one sign": lambda: lasso(300, 1000, nonneg=True),
@@ -325,6 +333,21 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "a short loop": (lambda: loop(50), "small"),
     "few coordinates in each term": (lambda: spline(8000, 25), "small (8092 terms)"),
     "a nuclear norm without squares": (lambda: spectral(5000), "small (5000 terms)"),
+    "powers without squares": (
+        lambda: bent(lambda w: cp.sum(cp.power(cp.abs(w), 1.5))), "term (power 1.5) is of a kind"),
+    "inverses, which are no squares": (
+        lambda: bent(lambda w: cp.sum(cp.inv_pos(w))), "term (power -1) is of a kind"),
+    "another norm": (lambda: bent(lambda w: cp.pnorm(w, 3)), "term (pnorm 3) is of a kind"),
+    "a geometric mean": (lambda: bent(lambda w: -cp.geo_mean(w), True), "(geo_mean) is of a kind"),
+    "bounded powers": (
+        lambda: bent(cp.norm1, True, lambda w: cp.sum(cp.power(cp.abs(w), 3))),
+        "in a constraint its term (power 3)"),
+    "powers of residuals": (
+        lambda: fit(5000, 10, lambda r: cp.power(cp.abs(r), 1.5)), "its loss (power 1.5)"),
+    "several levels": (
+        lambda: bent(
+            cp.norm1, False, *[lambda w: cp.sum(cp.huber(np.ones((9000, 10)) @ w - 1))] * 2),
+        "several constraints hold curved losses"),
     "an entropy without squares": (lambda: entropic(20_000), "squares of the coordinates"),
     "an entropy in a constraint": (lambda: entropic(20_000, 1.0, 0.5), "in a constraint"),
     "squares and a nuclear norm": (rows_and_nuclear_norm, "squares of the coordinates"),
