@@ -159,7 +159,8 @@ def _screened_by_weight(problem: Any, request: Request) -> Report | str:
     if made is None:
         return ""
     if not request.leaves_choice:
-        return "" if made.limit is None else "losses below a level are for the built-in engine only"
+        asked = "losses below a level are for the built-in engine only, in certified mode"
+        return "" if made.limit is None else asked
     request.check_options(problem)
 
     def solve(inner: Any) -> tuple[Solution, Report] | str:

@@ -62,8 +62,9 @@ MOST_PARTS = 100
 MOST = 20
 """Solves at most; four to seven are usual."""
 
-FINE = 1e-9
-"""Relative gap at which it ends, and what a norm or a level may be off by, relative to it."""
+FINE, ENOUGH = 1e-9, 1e-7
+"""Relative gap at which it ends, and what a norm or a level may be off by, relative to it; and a
+gap that will do where no more solves are left."""
 
 ASIDE = 0.05
 """How far from s another line is asked for where none rises, or none falls."""
@@ -557,28 +558,41 @@ class _ForLevel(_Search):
     def run(self, value: Callable[[], float]) -> Ending | str:
         """Search from the first weight on."""
         at = first = log(self.made.first())
-        for tried in range(MOST):
+        floor, endless = -np.inf, 0
+        for _ in range(MOST):
             why = self.at(at)
-            if why:
-                if self.points or not why.endswith(ENDLESS) or tried == ENDLESS_TRIES:
-                    return why
-                at += STEP * 2.0**tried  # losses that grow like lines have to outweigh the rest
-                continue
             low, high = self.ends()
+            if why:
+                if not why.endswith(ENDLESS) or (high is None and endless == ENDLESS_TRIES):
+                    return why
+                # Losses that grow like lines have to outweigh the rest.
+                floor, endless = at, endless + 1
+                at = at + STEP * 2.0 ** (endless - 1) if high is None else 0.5 * (at + high.at)
+                continue
             last = self.points[-1]
             if abs(last.away) <= FINE:
                 return Ending(last.rest, self.lower, exp(last.at), last.answer)
-            if high is last and high.rest - self.lower <= FINE * abs(high.rest):
-                multiplier = exp(last.at) if last.away <= SLACK else 0.0
-                return Ending(last.rest, self.lower, multiplier, last.answer)
-            if low and high:
-                chord = self.chord(low, high)
-                if chord.value - self.lower <= FINE * abs(chord.value):
-                    return chord
+            found = self.ending(low, high)
+            if found is not None and found.value - self.lower <= FINE * abs(found.value):
+                return found
             at = self.next()
+            if high is not None and at <= floor:
+                at = 0.5 * (floor + high.at)
             if abs(at - first) > FARTHEST:
                 break
+        found = self.ending(*self.ends())
+        if found is not None and found.value - self.lower <= ENOUGH * abs(found.value):
+            return found
         return "no multiplier was found for the level of its losses"
+
+    def ending(self, low: Point | None, high: Point | None) -> Ending | None:
+        """The best point at the level, or below it, so far."""
+        if low is not None and high is not None:
+            return self.chord(low, high)
+        if high is None:
+            return None
+        multiplier = exp(high.at) if high.away <= SLACK else 0.0
+        return Ending(high.rest, self.lower, multiplier, high.answer)
 
     def chord(self, low: Point, high: Point) -> Ending:
         """Between the ends, below the level since the losses are convex.

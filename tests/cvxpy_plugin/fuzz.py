@@ -2,14 +2,14 @@
 
     python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
 
-Four grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
+Five grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
 statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
 (degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
-problems are infeasible or unbounded), sums of the largest losses (`Largest`), and norms and squares
-of residuals (`Lengths`). Compared are the
-exception's type, the status, the value, the objective at the variables that were written,
-feasibility, the variables where they are unique, and the dual values, by the lower bound that they
-prove. One line a problem is appended to OUT.jsonl; a second call goes on where the first one ended.
+problems are infeasible or unbounded), sums of the largest losses (`Largest`), norms and squares of
+residuals (`Lengths`), and curved losses below a level (`Levels`). Compared are the exception's
+type, the status, the value, the objective at the variables that were written, feasibility, the
+variables where they are unique, and the dual values, by the lower bound that they prove. One line a
+problem is appended to OUT.jsonl; a second call goes on where the first one ended.
 The exit status is 0 only if nothing differs.
 """
 
@@ -193,13 +193,14 @@ class Flat(Drawn):
 
     SHARES = (0.4, 1.0)
     TOLERANCE, FLOOR = 2e-6, 1e-3
-    MOST = 1500
-    """Terms of a loss are fewer; from 450 on problems are treated as large ones are."""
+    SMALL, LEAST, MOST = 0.5, 450, 1500
+    """Share of problems of few terms; how many others have. From 450 on they are treated as large.
+    """
 
     def __init__(self, seed: int) -> None:
         self.rng = rng = np.random.default_rng([seed, 47])
-        small = rng.random() < 0.5
-        self.n = int(rng.integers(8, 60) if small else rng.integers(450, self.MOST))
+        small = rng.random() < self.SMALL
+        self.n = int(rng.integers(8, 60) if small else rng.integers(self.LEAST, self.MOST))
         self.d = int(rng.integers(1, 7))
         self.X, self.r = self.data(), rng.standard_normal(self.n)
         if rng.random() < 0.3:
@@ -366,8 +367,59 @@ class Lengths(Flat):
         ])
 
 
+class Levels(Flat):
+    """Curved losses below a level, beside a linear, convex or curved objective and constraints."""
+
+    SHARES = (0.15, 0.8)  # one of three names a solver, and many levels are met by all or by none
+    SMALL, LEAST, MOST = 0.0, 500, 700
+
+    def curved(self, e: Any, m: Any) -> Any:
+        rng, n = self.rng, self.n
+        width, weights = float(10.0 ** rng.uniform(-1, 0.5)), rng.integers(0, 3, n).astype(float)
+        return self.pick([
+            lambda: cp.sum(cp.huber(e, width)) / n,
+            lambda: weights @ cp.huber(e, width),
+            lambda: cp.sum_squares(cp.pos(1 - m)),
+            lambda: cp.mean(cp.square(cp.neg(e))),
+            lambda: cp.norm(cp.pos(e - width)),
+            lambda: cp.norm(cp.pos(1 - m), 2) / n**0.5,
+            lambda: cp.sum_squares(cp.pos(cp.abs(e) - 0.3)) / n,
+            lambda: cp.sum(cp.huber(cp.pos(1 - m), width)),
+            lambda: cp.sum(cp.huber(e)) / n + 0.1 * cp.sum(cp.abs(e)) / n,
+            lambda: cp.norm(cp.pos(1 - m)) ** 2 / n,
+            lambda: cp.sum(cp.huber(e, width)) / n - 0.2 * self.w[0],
+        ])
+
+    def objective(self) -> Any:
+        rng, w, d = self.rng, self.w, self.d
+        loss = self.curved(self.residual, self.margin)
+        w.value, self.b.value = 0.3 * rng.standard_normal(d), 0.0
+        level = float(np.squeeze(loss.value)) * rng.uniform(0.6, 1.3)
+        w.value = self.b.value = None
+        self.constraints += self.pick([
+            lambda: [loss <= level],
+            lambda: [cp.Parameter(value=level) >= loss],
+            lambda: [2 * loss - level <= level],
+        ])
+        slope = rng.standard_normal(d)
+        total = self.pick([
+            lambda: cp.norm1(w), lambda: cp.norm1(w) + slope @ w / 3,
+            lambda: cp.sum_squares(w), lambda: cp.sum_squares(w - 1) + slope @ w,
+            lambda: slope @ w, lambda: slope @ w,
+            lambda: cp.norm(w), lambda: self.loss() + 0.1 * cp.norm1(w),
+        ])
+        self.constraints += self.pick([
+            list, list,
+            lambda: [w >= -1, w <= 1],
+            lambda: [cp.sum(w) == 1, w >= 0],
+            lambda: [w[0] == 0.1],
+            lambda: [cp.norm1(w) <= 1],
+        ])
+        return total
+
+
 GRAMMARS: dict[str, type[Any]] = {
-    "curved": Curved, "flat": Flat, "largest": Largest, "lengths": Lengths,
+    "curved": Curved, "flat": Flat, "largest": Largest, "lengths": Lengths, "levels": Levels,
 }
 
 

@@ -360,13 +360,14 @@ def test_what_falls_without_end_is_unbounded() -> None:
     assert problem.status == cp.UNBOUNDED
 
 
-def test_losses_have_to_outweigh_the_rest() -> None:
+@pytest.mark.parametrize("first", [1.0, 1e-2, 1e4])
+def test_losses_have_to_outweigh_the_rest(first: float) -> None:
     """Huber's losses grow like lines: at a weight that is too small there is no optimum."""
     (X, y), w = targets(), cp.Variable(D)
     problem = cp.Problem(cp.Minimize(1e3 * w[0]), [cp.sum(cp.huber(X @ w - y)) / N <= 3.0])
     made = weighed_losses(problem)
     assert made is not None
-    made.last = 1.0
+    made.last = first
     truth = cp.Problem(problem.objective, problem.constraints)
     solved(truth, solver="CLARABEL", tol_gap_rel=1e-11, tol_feas=1e-11)
     value = truth.value
