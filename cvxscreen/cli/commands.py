@@ -859,6 +859,9 @@ def _sparse_rows() -> None:
             found = solve(svm(X, y, loss=loss, intercept=intercept))
             certify_many(found.problem, [1.0], [found.x], [found.theta])
     path(svm(X, y), values=[0.1, 1.0, 10.0])
+    X, y = sparse_text_like(300, 100, 0.05)
+    for intercept in (False, True):
+        solve(svm(X, y, C=10.0, intercept=intercept), solver="dcd")  # ends by pivots
 
 
 def _kernels() -> None:
