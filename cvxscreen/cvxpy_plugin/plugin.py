@@ -43,7 +43,14 @@ from cvxscreen.cvxpy_plugin.request import (
     solved_shorter,
     warn_once,
 )
-from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, TRIALS, loops_loaded, measured
+from cvxscreen.cvxpy_plugin.size import (
+    CANNOT_PAY,
+    FEWEST,
+    MOST_TRIED,
+    TRIALS,
+    loops_loaded,
+    measured,
+)
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
@@ -203,7 +210,14 @@ def _recognised(problem: Any, request: Request) -> Found | str:
         store_refusal(problem, request.builtin, found)
     elif request.builtin and isinstance(found, Recognition) and not builtin_takes(found.problem):
         return NO_SIDE
+    elif request.mode == "safe" and isinstance(found, Recognition) and _is_wide(found.problem):
+        return "columns are left out on a prediction alone, which the safe mode makes none of"
     return found
+
+
+def _is_wide(problem: Problem) -> bool:
+    """Whether it is for its columns that a problem without squares is worth screening."""
+    return problem.without_curvature and problem.n < FEWEST * problem.d > FEWEST * MOST_TRIED
 
 
 def recognise_any(problem: Any) -> Found:
@@ -571,12 +585,13 @@ def make_report(
         left_out = 0 if last.features is None else solution.problem.d - last.features
         features = max(left_out, int(np.count_nonzero(solution.screening.dropped)))
     inner = sum(entry.solve_seconds for entry in solution.rounds)
+    terms = solution.problem.n or _cones(solution.problem)
     return Report(
         recognised=True,
         mode=request.mode,
         solver=name,
-        terms=solution.problem.n or _cones(solution.problem),
-        kept=last.kept,
+        terms=terms,
+        kept=min(last.kept, terms),  # bounds that were made terms are none of the user's
         fixed=LazyNumbers(lambda: _fixed(solution)),
         dropped=features,
         gap=solution.certificate.gap,

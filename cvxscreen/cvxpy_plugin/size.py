@@ -42,6 +42,9 @@ CANNOT_PAY = "leaving some out cannot pay"
 FEWEST = 2
 """Terms for every coordinate below which leaving terms out cannot pay; see `recognise.rules`."""
 
+MOST_TRIED = 100
+"""Coordinates up to which less is asked: such a problem is small whatever becomes of it."""
+
 MANY_ROWS = 4
 """Inequalities are terms where there are more than this many for every coordinate.
 
@@ -165,6 +168,16 @@ coordinate in it (hinges and absolute values with squares and constraints, 600 t
 60; mostly 0.2 to 1 times what was measured: from 1,600 terms on it often stops at its limit; sparse
 hinges, 1,000 to 8,000 terms with 4 to 15 coordinates each of 100 to 500: 0.8 to 1.7 times)."""
 
+OF_COLUMN, OF_SMOOTH_COLUMN = 2e-8, 5e-9
+"""Seconds for each entry of dense data and each of their rows or columns, whichever are fewer,
+where an L1 norm or bounds hold the columns and nothing else does: with kinks, by Clarabel, and
+without, by OSQP (hinges, quantile and absolute losses with an L1 norm, 150 x 400 to 300 x 1,500:
+0.1 to 1 times what was measured; Huber's loss and squared hinges 0.2 to 0.9 times)."""
+
+COLUMNS = 0.1
+"""Such seconds from which on these are worth it: columns are left out (150 x 400 0.1 s for 0.4 to
+1.2, 300 x 1,500 0.3 to 0.9 for 5 to 18; 60 x 300, estimated 0.02, 0.08 for 0.04 to 0.25)."""
+
 OF_FILL = 2e-10
 """Seconds on top for each product of a factorisation, which fills what was sparse, where there are
 few rows for each coordinate (with it: sparse hinges, 1,000 x 200, 500 x 1,000 and 2,000 x 3,000
@@ -266,6 +279,9 @@ class Size(NamedTuple):
         How many of the terms are absolute values, which take two rows.
     parametric : float
         Entries of the data in parameters, where losses are squared in part.
+    columns : float
+        Entries of dense data in front of variables that an L1 norm or bounds hold and that have as
+        many entries as rows, each times the rows or the columns, whichever are fewer.
     quadratic : bool
         Whether CVXPY's own choice for the problem is a solver of quadratic programs.
     grouped : bool
@@ -293,6 +309,7 @@ class Size(NamedTuple):
     distances: float = 0.0
     doubled: float = 0.0
     parametric: float = 0.0
+    columns: float = 0.0
     quadratic: bool = False
     grouped: bool = False
     smooth: bool = False
@@ -329,17 +346,23 @@ class Size(NamedTuple):
         entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
         return self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
 
+    def _seconds_of_columns(self) -> float:
+        """The same of what `columns` counts."""
+        return self.columns * (OF_SMOOTH_COLUMN if self.smooth else OF_COLUMN)
+
     def short_squares_pay(self) -> bool:
         """Whether a plain solve is worth writing long residuals as a triangle's."""
         return self._seconds_of_squares() >= SQUARES_BESIDE
 
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds` of the whole problem, rather too little."""
-        fewer = min(self.height, float(self.coordinates))
+        height = self.height if self.wide else 0.0
+        fewer = min(height, float(self.coordinates))
         return max(
             self.seconds(solver),
-            self.height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
+            height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
             self._seconds_of_squares(),
+            self._seconds_of_columns(),
             OF_PIECE * self.pieces,
         )
 
@@ -374,6 +397,7 @@ class Size(NamedTuple):
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
+        enough |= self._seconds_of_columns() >= (ALONE if self.smooth else COLUMNS)
         many = self.terms >= self.needs.terms and self.seconds(solver) >= self.needs.at_least
         if slow or enough or many:
             return ""
@@ -819,6 +843,9 @@ class _Walk:
         free &= not self.constrained or all(self._wide(key) for key in self.sizes)
         normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
+        # Losses alone stand beside what holds them, and their data are dense.
+        single = not (self.beyond_bounds or self.spectral or self.foreign)
+        many = {k for k in held_at_zero - tall - normed - broad if single and self._dense_data(k)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         held = self._held(tall)
         reason = self._refusal(tall, terms, held or bool(broad))
@@ -829,20 +856,25 @@ class _Walk:
             )
         shrunk = _total(self.smooth, (tall & self.shrunk) | normed)
         folded = 0.0 if self._lasso else self._folded()
-        smooth = "huber" in self.kinds or self.rounded >= 0.5 * terms > 0.0
-        coordinates = tall | normed | broad | (self.residuals.keys() if folded else set())
+        most = max([terms, *map(self._rows_of_data, many)])
+        smooth = "huber" in self.kinds or self.rounded >= 0.5 * most > 0.0
+        coordinates = tall | normed | broad | many | (self.residuals.keys() if folded else set())
         found = Size(
             terms=terms,
             coordinates=int(_total(self.sizes, coordinates)),
             filled=_total(self.entries, tall),
             pieces=self.pieces if held else self.bounds if self.bounds >= LOOPED else 0.0,
             wide=_total(self.entries, broad),
-            height=max((self.rows[key] for key in broad), default=0.0),
+            height=max((self.rows[key] for key in broad | many), default=0.0),
             squares=max(shrunk, folded),
             distances=self.distances,
             doubled=min(self.doubled, terms),
+            columns=sum(
+                self.entries[k] * min(self._rows_of_data(k), self.sizes[k]) for k in many
+            ),
             parametric=self.parametric if "huber" in self.kinds or self.rounded else 0.0,
-            quadratic=(self.squares or "huber" in self.kinds or not terms) and not self.conic,
+            quadratic=not self.conic
+            and (self.squares or "huber" in self.kinds or not (terms or many)),
             grouped=self.grouped,
             smooth=smooth and not self.limited,
             tied=self.tied,
@@ -880,7 +912,7 @@ class _Walk:
             return True
         rows = max(found.terms, found.height)
         sparse = found.filled + found.wide < DENSE_SHARE * rows * found.coordinates
-        return sparse and found.coordinates >= SPARSE_COLUMNS
+        return sparse and found.coordinates >= SPARSE_COLUMNS and not found.columns
 
     @property
     def _lasso(self) -> bool:
@@ -940,6 +972,17 @@ class _Walk:
         """Whether one without squares has so many entries that columns go, whatever bounds it."""
         fewest = max(WIDE_COLUMNS, WIDE_SHARE * self.residuals.get(key, 0.0))
         return self.sizes[key] >= fewest and key not in self.squared | self.formed
+
+    def _dense_data(self, key: int) -> bool:
+        """Whether one that no square holds has many entries, and dense data in rows that can go."""
+        rows, count = self._rows_of_data(key), self.sizes[key]
+        if count < WIDE_COLUMNS or key in self.squared | self.formed:
+            return False
+        return self.entries.get(key, 0.0) >= DENSE_SHARE * rows * count > 0.0
+
+    def _rows_of_data(self, key: int) -> float:
+        """The rows that one is in, but for its own L1 norm's."""
+        return self.rows.get(key, 0.0) - (self.sizes[key] if key in self.shrunk else 0.0)
 
     def _data_in_rows(self, key: int) -> bool:
         """The same of data in rows that can."""

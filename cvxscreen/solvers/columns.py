@@ -25,12 +25,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
+from cvxscreen.solvers.interior_point import takes
 from cvxscreen.solvers.relaxation import ScreenedRelaxation, few_terms
 from cvxscreen.solvers.screened import ProblemInMemory, Times, run
 from cvxscreen.solvers.solution import Answer, Solution
@@ -53,6 +55,9 @@ ACCURACY = 1e-11
 """Relative gap asked of restrictions, which costs a step or two more than a tolerance does."""
 SHARE = 0.5
 """All columns are let in where more than this share of them would be."""
+NEARLY = 1e-7
+"""Relative gap from which on all columns would not lower it: at 300 x 5,000 absolute values ended
+at 4e-10 with 343 columns after 0.8 s, and with all of them at 1e-7 after 92."""
 MAX_ROUNDS = 40
 """Rounds after which all columns are let in; 3 to 10 are usual."""
 
@@ -253,12 +258,15 @@ class ScreenedColumns(
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """Its optimum, by the loop that leaves out terms where that is to any purpose."""
+        inner = self.inner
+        if inner.traits.reaches_target and not takes(reduced):  # too many columns were let in
+            inner = supplied("cvxpy.solver")("CLARABEL", self.limits)
         if few_terms(reduced):
             value = abs(self.value)
             target = min(0.1 * self.tol, ACCURACY) * value if np.isfinite(value) else 0.0
-            self.result = call_checked(self.inner, reduced, None, target)
+            self.result = call_checked(inner, reduced, None, target)
             return self.result if self.result.usable else None
-        rest = ScreenedRelaxation(reduced, self.inner, self.mode, 0.1 * self.tol, (), None)
+        rest = ScreenedRelaxation(reduced, inner, self.mode, 0.1 * self.tol, (), None)
         rest.begin(None, self.whole_loop)
         run(rest)
         found = rest.solution(0.0)
@@ -290,8 +298,12 @@ class ScreenedColumns(
                 self.missing = ~self.working_set
         if not self.missing.any() or len(self.rounds) >= MAX_ROUNDS:
             self.answer = self.certified_pair(point)
-            self.finished = self.answer.proof.ok or everything
-            self.missing = ~self.working_set
+            proof, out = self.answer.proof, ~self.working_set
+            # At a small gap what is left of it are columns a rounding beyond their ranges.
+            beyond = out & (self.units.excess(point.wanted) > 0.0)
+            near = proof.relative_gap <= NEARLY and len(self.rounds) < MAX_ROUNDS
+            self.finished = proof.ok or everything or (near and not beyond.any())
+            self.missing = beyond if near else out
         return 0 if self.finished else int(self.missing.sum())
 
     def certified_pair(self, point: Lifted) -> Answer:

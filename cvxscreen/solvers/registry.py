@@ -156,7 +156,11 @@ def _is_for_interior_point(problem: Problem) -> bool:
         return False
     if not problem.n and loaded("cvxscreen.solvers.cones:are_many")(problem):
         return False
-    return bool(loaded("cvxscreen.solvers.interior_point:takes")(problem))
+    if loaded("cvxscreen.solvers.interior_point:takes")(problem):
+        return True
+    # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
+    wide = problem.side is None and problem.penalty is None and isinstance(problem.design, Rows)
+    return wide and loaded("cvxscreen.solvers.columns:UnitTerms").of(problem) is not None
 
 
 def _is_for_prox_newton(problem: Problem) -> bool:

@@ -168,3 +168,45 @@ def test_several_terms_share_one_coordinate() -> None:
     assert problem.penalty.kappa[first] == pytest.approx(5.5)
     assert problem.linear[first] == pytest.approx(1.5)
     assert (np.delete(problem.penalty.kappa, first) == 0).all()
+
+
+def _many_columns(name: str) -> tuple[Any, dict[str, Any]]:
+    """Losses of 40 rows and 330 columns under an L1 norm, with an intercept."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((40, 330))
+    y = X[:, :3].sum(axis=1) + 0.3 * rng.standard_normal(40)
+    labels, w, b = np.where(y > 0, 1.0, -1.0), cp.Variable(330), cp.Variable()
+    r, u = y - X @ w - b, cp.Variable(330, nonneg=True)
+    cost = {
+        "absolute": cp.norm1(r) + 4.0 * cp.norm1(w),
+        "quantile": cp.sum(cp.maximum(0.8 * r, -0.2 * r)) + 2.0 * cp.norm1(w),
+        "hinge": cp.sum(cp.pos(1 - cp.multiply(labels, X @ w + b))) + 2.0 * cp.norm1(w),
+        "huber": cp.sum(cp.huber(r, 0.5)) + 3.0 * cp.norm1(w),
+        "bounded": cp.norm1(y - X @ u - b) + 4.0 * cp.sum(u),
+    }[name]
+    return cp.Problem(cp.Minimize(cost)), {"w": u if name == "bounded" else w, "b": b}
+
+
+@pytest.mark.parametrize("name", ["absolute", "quantile", "hinge", "huber", "bounded"])
+def test_of_more_columns_than_terms_most_are_left_out(name: str) -> None:
+    """They were called as many as the terms, and nothing was left out."""
+    problem, parts = _many_columns(name)
+    value = problem.solve(solver="CLARABEL", **TIGHT)
+    known = parts["w"].value.copy()
+    found = problem.solve(method="screen", always=True)
+    report = cvxpy_plugin.request.Report.of(problem)
+    assert report.recognised
+    # Bounds that hold columns are no terms of the user's.
+    assert report.kept <= (report.terms if name == "bounded" else 0.6 * report.terms)
+    assert problem.status == "optimal"
+    assert found == pytest.approx(value, rel=1e-7)
+    np.testing.assert_allclose(parts["w"].value, known, atol=1e-5)
+
+
+def test_in_safe_mode_columns_are_no_reason_to_screen() -> None:
+    """Nothing proves that they are 0."""
+    problem, _ = _many_columns("absolute")
+    problem.solve(method="screen", mode="safe", always=True, solver="CLARABEL")
+    report = cvxpy_plugin.request.Report.of(problem)
+    assert not report.recognised
+    assert "prediction alone" in report.reason

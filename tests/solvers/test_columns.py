@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import columns, loop
+from cvxscreen.solvers import columns, interior_point, loop
 from cvxscreen.solvers.columns import UnitTerms
 
 
@@ -81,6 +81,34 @@ def test_where_most_columns_would_come_in_all_of_them_do(loss: str) -> None:
     found = cs.solve(problem, tol=1e-9)
     assert found.status == "optimal"
     assert [r.features for r in found.rounds][1:] == [problem.d]
+
+
+def test_of_more_columns_than_the_interior_point_method_takes_most_are_left_out(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it is given has few; where all are let in Clarabel takes them."""
+    monkeypatch.setattr(interior_point, "MOST_COORDINATES", 45)
+    X, y = data()
+    few = cs.regression(X, y, loss="absolute", penalty="l1", C=0.1, intercept=True)
+    found = cs.solve(few, tol=1e-9)
+    assert (found.status, found.solver) == ("optimal", "INTERIOR_POINT")
+    assert max(entry.features for entry in found.rounds) <= 45 < few.d
+    every = cs.regression(X, y, loss="absolute", penalty="l1", C=20.0, intercept=True)
+    found = cs.solve(every, tol=1e-6)
+    assert found.status == "optimal"
+    assert found.rounds[-1].features == every.d
+    safe = cs.solve(few, tol=1e-6, mode="safe")
+    assert safe.value == pytest.approx(cs.solve(few, tol=1e-9).value, rel=1e-5)
+
+
+def test_a_gap_of_roundings_does_not_let_in_all_columns() -> None:
+    """Short of a tolerance that rounding forbids, the answer is called inaccurate."""
+    X, y = data(60, 400)
+    problem = cs.regression(X, y, loss="huber", penalty="l1", C=0.1, intercept=True)
+    found = cs.solve(problem, tol=1e-16)
+    assert found.status == "inaccurate"
+    assert found.certificate.relative_gap <= 1e-9
+    assert max(entry.features for entry in found.rounds) < problem.d
 
 
 def test_from_a_neighbour_no_more_columns_are_needed() -> None:

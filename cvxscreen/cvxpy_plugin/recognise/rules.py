@@ -54,7 +54,8 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
     written,
 )
 from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
-from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED
+from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.cones import MANY_CONES
 from cvxscreen.solvers.loop import bounds_as_terms
@@ -65,12 +66,12 @@ Index = NDArray[np.intp]
 DENSE_LIMIT = 3000
 """A quadratic term that is not diagonal is taken up to this many coordinates."""
 
-MOST_TRIED = 100
-"""Coordinates up to which less is asked: such a problem is small whatever becomes of it."""
-
 MOST_BESIDE, MATRIX = 600, 30
 """The same of helpers in cones of matrices, and the largest of these: each helper is a coordinate
 of all reduced problems (a nuclear norm of 15 x 15: 240 helpers, and a matrix of 30 rows)."""
+
+MOST_HELD = 20_000
+"""Coordinates up to which terms of their own may hold them."""
 
 HANDFUL = 4
 """Coordinates of a term of differences, first or second ones and in two dimensions."""
@@ -346,7 +347,8 @@ def _check_worth(
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
     neighbours), as every one of them is bent somewhere. Nor is it so where columns can go, held at
-    0 by bounds. `counts` are the terms, cones among them, and the entries of their rows.
+    0 by bounds or an L1 norm. `counts` are the terms, cones among them, and the entries of their
+    rows.
     """
     coordinates, (terms, filled) = len(kept), counts
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
@@ -356,12 +358,26 @@ def _check_worth(
         return
     if draft.strongly_convex and filled > HANDFUL * terms:
         return
+    if problem.without_curvature and _held_one_by_one(problem):
+        return
     if bounds_as_terms(problem) is not None:
         return
     raise NotScreenable(
         f"there are {coordinates} coordinates and {terms} terms: with about as many of the "
         f"one as of the other nearly all terms decide the solution, and {CANNOT_PAY}"
     )
+
+
+def _held_one_by_one(problem: Problem) -> bool:
+    """Whether terms of their own, as of an L1 norm, hold at least half of the coordinates.
+
+    Columns are left out then, or the built-in interior point method takes as many as there are: of
+    its steps' systems these terms are a diagonal.
+    """
+    design = problem.design
+    if problem.side is not None or problem.d > MOST_HELD or not isinstance(design, Rows):
+        return False
+    return 2 * len(np.unique(design.single[1])) >= problem.d
 
 
 def _check_data(rows: Stack, touched: Any) -> None:
