@@ -535,14 +535,15 @@ def _curved_fit(name: str) -> tuple[Any, Any]:
     return cp.Problem(cp.Minimize(huber + ridge)), None
 
 
+CURVED_FITS = ("huber", "squared hinge", "no ridge", "constrained", "beside another term")
+
+
 @pytest.mark.parametrize(
-    "name", ["huber", "squared hinge", "no ridge", "constrained", "beside another term"]
+    ("name", "solver"),  # SCS ends short of the certificate beside exponential cones
+    [(name, "CLARABEL") for name in CURVED_FITS] + [(name, "SCS") for name in CURVED_FITS[:-1]],
 )
-@pytest.mark.parametrize("solver", ["CLARABEL", "SCS"])
 def test_a_named_solver_gets_squares_as_one_form(name: str, solver: str) -> None:
     """Terms on a parabola are in the quadratic form: few rows are left for the solver."""
-    if name == "beside another term" and solver == "SCS":
-        pytest.skip("SCS ends short of the certificate beside exponential cones")
     problem, constraint = _curved_fit(name)
     value = problem.solve(solver="CLARABEL", tol_gap_rel=1e-9, tol_gap_abs=1e-9, tol_feas=1e-9)
     known = {v.id: v.value.copy() for v in problem.variables()}
