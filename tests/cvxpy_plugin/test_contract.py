@@ -9,6 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from cvxpy_plugin.zoo import SPELLINGS, Data
 
 import cvxscreen
@@ -207,3 +208,47 @@ def test_verify_goes_on_behind_a_solver_that_raises(monkeypatch: pytest.MonkeyPa
     assert found.agrees
     assert not found.whole
     assert "failed: Variable value must be in bounds." in str(found)
+
+
+# -- the numbers of a problem are the user's -------------------------------------------------------
+
+
+def _whole_numbers(n: int, d: int, sparse: bool) -> Any:
+    """Data a third of which are zeros; sparse ones with zeros that are stored."""
+    rng = np.random.default_rng(8)
+    X = np.round(rng.standard_normal((n, d)))
+    if not sparse:
+        return X
+    full = sp.csr_array(np.ones((n, d)))
+    return sp.csr_array((X.ravel(), full.indices, full.indptr), shape=(n, d))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize(("n", "d"), [(300, 4), (40, 330)])
+@pytest.mark.parametrize("name", ["absolute", "hinge", "huber", "slack", "largest", "rows", "many"])
+def test_constants_of_a_problem_stay_as_they_are(name: str, n: int, d: int, sparse: bool) -> None:
+    """To leave out their zeros in place moved all other entries of the problem's own data."""
+    X, w, b = _whole_numbers(n, d, sparse), cp.Variable(d), cp.Variable()
+    y = np.random.default_rng(9).standard_normal(n)
+    r, xi = X @ w + b - y, cp.Variable(n, nonneg=True)
+    several, W = np.random.default_rng(3).standard_normal(n), cp.Variable((d, 3))
+    cost, constraints = {
+        "absolute": lambda: (cp.norm1(r) + cp.norm1(w), []),
+        "hinge": lambda: (cp.sum(cp.pos(1 - cp.multiply(np.sign(y), r + y))) + cp.norm1(w), []),
+        "huber": lambda: (cp.sum(cp.huber(r)) + cp.sum_squares(w), []),
+        "slack": lambda: (cp.sum(xi) + cp.norm1(w), [r >= -xi, r <= xi]),
+        "largest": lambda: (cp.sum_largest(cp.abs(r), 5) + cp.norm1(w), []),
+        "rows": lambda: (cp.sum_squares(w - 1), [X @ w <= np.abs(several)]),
+        "many": lambda: (cp.sum(cp.max(X @ W, axis=1)) + cp.sum_squares(W - 1), []),
+    }[name]()
+    problem = cp.Problem(cp.Minimize(cost), constraints)
+
+    def numbers() -> list[bytes]:
+        values = [constant.value for constant in problem.constants()]
+        dense = (v.toarray() if sp.issparse(v) else v for v in values)
+        return [np.ascontiguousarray(v).tobytes() for v in dense]
+
+    before = numbers()
+    problem.solve(method="screen", always=True)
+    assert problem.status == "optimal"
+    assert numbers() == before

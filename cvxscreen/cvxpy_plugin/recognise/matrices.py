@@ -512,7 +512,8 @@ class Stack(Immutable):
                 full = np.zeros(rows + 1, dtype=np.intp)
                 full[1:][place] = matrix.shape[1]
                 index = np.tile(np.arange(d)[where], len(matrix))
-                wide = sp.csr_array((matrix.ravel(), index, np.cumsum(full)), shape=(rows, d))
+                entries = matrix.flatten()  # a copy: to leave out zeros moves the others
+                wide = sp.csr_array((entries, index, np.cumsum(full)), shape=(rows, d))
                 wide.eliminate_zeros()
                 sparse = sp.csr_array(sparse + wide)
             return sp.csr_matrix(sparse)

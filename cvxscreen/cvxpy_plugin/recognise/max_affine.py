@@ -376,7 +376,7 @@ def collect_maxima(draft: Draft) -> Maxima | None:
         costs.append(step.cost)
     weights = substitute_defined(draft, sp.csr_array(-sp.vstack(pieces, format="csr")))
     rows = without_columns(draft.standard.rows.combine(weights), draft.eliminated)
-    matrix = sp.csr_array(rows.columns(np.arange(rows.shape[1])))
+    matrix = sp.csr_array(rows.columns(np.arange(rows.shape[1])), copy=True)
     matrix.eliminate_zeros()
     return Maxima(matrix, rows.offset, np.concatenate(starts), np.concatenate(costs))
 
