@@ -63,6 +63,11 @@ class Piece(IntEnum):
     HIGH = 4  # linear, slope hi
 
 
+def on_parabola(codes: Codes) -> Mask:
+    """Terms whose code is a quadratic piece, shape (n,)."""
+    return (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+
+
 def locate(
     ends: tuple[Array, Array, Array],
     knots: tuple[Array, Array, Array, Array],

@@ -49,7 +49,7 @@ from cvxscreen._support.rounding import gamma, up
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
-from cvxscreen.core.losses import FIELDS, LossTerms, Piece
+from cvxscreen.core.losses import FIELDS, LossTerms, Piece, on_parabola
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
@@ -710,7 +710,7 @@ def _predicted(part: Problem, margins: Array, held: Mask, keep: int) -> Selectio
     if not part.n:
         return _undecided(0)
     codes = far_from_kinks(part.losses, margins, keep, held)
-    codes[(codes == Piece.LEFT) | (codes == Piece.RIGHT)] = Piece.UNDECIDED
+    codes[on_parabola(codes)] = Piece.UNDECIDED
     return Selection(codes)
 
 

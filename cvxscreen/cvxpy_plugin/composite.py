@@ -923,8 +923,8 @@ class ScreenedComposite(
             predicted = Prediction.from_margins(relaxed, point.margins, reach, self.radius.keep)
             codes = np.where(self.open_terms, Piece.UNDECIDED, predicted.selection.codes)
             predicted = Prediction(Selection(codes.astype(np.int8)))
-            predicted_too = predicted.beside(self.screening)
-            selection = accept_reduction(relaxed, predicted_too, point, 1.0, written=True)
+            chosen = predicted.beside(self.screening)
+            selection = accept_reduction(relaxed, chosen, point, 1.0, written=True)
         if self.maxima is not None:
             count = int(self.share * max(SHARE * self.maxima.n, 4 * self.problem.d, SMALL))
             near = self.maxima.nearest(relaxed, point.x, count)

@@ -603,15 +603,16 @@ CONIC = NORMS | EXPONENTIAL | {"MixedNorm"}
 POWERS = frozenset(("Power", "PowerApprox"))
 SQUARES = POWERS | {"quad_over_lin"}
 FORM = "QuadForm"
+"""Squares with a matrix, which is as large as the data where it is a kernel."""
 SHARED = NORMS | SQUARES | {FORM}
 """Convex functions of one value that may stand inside all terms, ``pos(1 - m + norm(w))``: what is
 left goes to a solver of cones, with most of the terms (5,000 and 20,000 hinges x 20: 0.33 s and
 1.5, plainly 0.17 and 1.05; squares, 3,000 and 20,000 x 8: 0.12 and 0.61 until they were refused,
 plainly 0.05 and 0.43)."""
-"""Squares with a matrix, which is as large as the data where it is a kernel."""
 
 LEVEL = 500
-"""Curved losses in a constraint that are solved at the weight that is its multiplier."""
+"""Losses in a norm, or curved ones in a constraint, for which a few solves at weights cost less
+than one with a cone; see `cvxscreen.cvxpy_plugin.weighed_losses`."""
 
 STACKED = frozenset(("Vstack", "Hstack", "Concatenate"))
 """Affine atoms each of whose arguments is in rows of its own, unless a matrix multiplies them."""

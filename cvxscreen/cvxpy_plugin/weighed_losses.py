@@ -30,6 +30,7 @@ Proofs: ``docs/theory.md``, section 9.
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -52,9 +53,6 @@ from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, summ
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 from cvxscreen.cvxpy_plugin.size import KINKED, LEVEL, NORMS, SQUARES, measured, measured_as
 from cvxscreen.solvers.solution import Solution
-
-FEWEST = LEVEL
-"""Losses for which a few solves at weights cost less than one with a cone."""
 
 MOST_PARTS = 100
 """A sum of so many parts, or so many constraints, is a loop, and looked at no further."""
@@ -303,7 +301,7 @@ def _is_long_norm(expr: Any) -> bool:
     if type(expr).__name__ not in NORMS or expr.size != 1 or float(expr.p) != 2.0:
         return False
     losses = expr.args[0]
-    return losses.size >= FEWEST and expr.axis is None and not losses.is_affine()
+    return losses.size >= LEVEL and expr.axis is None and not losses.is_affine()
 
 
 def _has_curved_losses(constraint: Any) -> bool:
@@ -313,7 +311,7 @@ def _has_curved_losses(constraint: Any) -> bool:
     atoms = {atom for atom in constraint.expr.atoms() if not issubclass(atom, AffAtom)}
     names = {atom.__name__ for atom in atoms}
     known = names <= KINKED | SQUARES | NORMS and bool(names & KINKED)
-    return known and max(_losses_in(constraint.expr), default=0) >= FEWEST
+    return known and max(_losses_in(constraint.expr), default=0) >= LEVEL
 
 
 def _losses_in(expr: Any) -> Iterator[int]:
@@ -381,7 +379,7 @@ class Point(NamedTuple):
 
 
 @dataclass(eq=False)
-class _Search:
+class _Search(ABC):
     """The solves so far, and where the right weight may be; `most` CPU seconds may be spent."""
 
     made: WeighedLosses
@@ -407,17 +405,21 @@ class _Search:
         self.points.append(Point(logarithm, away, losses, rest, StoredAnswer.of(self.made.inner)))
         return self.bound(found[0], weight)
 
+    @abstractmethod
     def away(self, weight: float, losses: float) -> float:
         """What `Point` says of it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def bound(self, found: Solution, weight: float) -> str:
         """Keep what a solution says of the optimum; why it says nothing, or an empty text."""
-        raise NotImplementedError
 
+    @abstractmethod
     def blind(self) -> float:
         """The next step where the last solves do not tell."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def run(self, value: Callable[[], float]) -> Ending | str:
+        """Search from the first weight on; `value` is that of the user's objective."""
 
     def between(self, low: Point, high: Point) -> float:
         """A logarithm between those of a weight that is too small, and of one too large."""
@@ -671,7 +673,7 @@ def screened_by_weight(
         return sign * float(np.squeeze(problem.objective.expr.value))
 
     most = SHARE * (measured(problem).at_least() + LOADING) if limited else np.inf
-    search: _ForNorm | _ForLevel = (_ForNorm if limit is None else _ForLevel)(made, solve, most)
+    search: _Search = (_ForNorm if limit is None else _ForLevel)(made, solve, most)
     ending = search.run(value)
     if isinstance(ending, str):
         return ending

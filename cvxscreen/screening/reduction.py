@@ -30,7 +30,7 @@ from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds.regions import Region
 from cvxscreen.bounds.regions.balls import Boxes
 from cvxscreen.core.duality import Point, free_load
-from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
+from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece, on_parabola
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows, few_entries, narrowed
@@ -49,7 +49,7 @@ def piece_masks(losses: LossTerms, codes: Codes) -> dict[str, Mask]:
     return {
         "zero": codes == Piece.ZERO,
         "linear": (codes == Piece.LOW) | (codes == Piece.HIGH),
-        "quadratic": (codes == Piece.LEFT) | (codes == Piece.RIGHT),
+        "quadratic": on_parabola(codes),
         "undecided": codes == Piece.UNDECIDED,
     }
 
@@ -203,7 +203,7 @@ def judge(
     low, high = region.intervals() if intervals is None else intervals
     losses = problem.losses
     codes = losses.piece_within(low, high)
-    needed_terms = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    needed_terms = on_parabola(codes)
     dropped = needed = np.zeros(problem.d, dtype=bool)
     if isinstance(region, Boxes) and isinstance(problem.penalty, L1):
         dropped = problem.penalty.vanishing(*region.v, strict=problem.pure_l1)
@@ -277,7 +277,7 @@ class Selection(Immutable):
         and our own solvers want the terms one by one; where the reduced problem is `written` out
         for another solver to solve, neither counts. No penalty stands beside a matrix.
         """
-        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        curved = on_parabola(self.codes)
         if not curved.any():
             return self
         if problem.without_curvature and problem.penalty is None:
@@ -299,7 +299,7 @@ class Selection(Immutable):
         for known, folded in self._folds:
             if known is problem:
                 return folded
-        curved = np.flatnonzero((self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT))
+        curved = np.flatnonzero(on_parabola(self.codes))
         matrix = problem.design.weighted_gram(curved, 1.0 / problem.losses.q[curved])
         if problem.quadratic.matrix is not None:
             matrix = matrix + problem.quadratic.matrix
@@ -346,7 +346,7 @@ class Selection(Immutable):
         losses, free = problem.losses, problem.quadratic.free
         slopes = losses.piece_slope(codes)
         constant = problem.constant - float(losses.conjugate(slopes)[codes >= 0].sum())
-        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        curved = np.flatnonzero(on_parabola(codes))
         quadratic, extra_drift = problem.quadratic, 0.0
         if len(curved):
             curvature = 1.0 / losses.q[curved]
@@ -414,12 +414,12 @@ class Selection(Immutable):
     def _rows_first(self, problem: Problem, features: NDArray[np.intp]) -> bool:
         """Whether to cut columns from the rows that stay is less work than from all of them."""
         sparse = problem.design.sparse and not few_entries(problem.design, features)
-        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        curved = on_parabola(self.codes)
         return sparse and len(self.kept) <= FEWER * problem.n and not bool(curved.any())
 
     def left_free(self, problem: Problem) -> Mask:
         """The unpenalised coordinates of `problem` that no folded parabola holds, shape (d,)."""
-        curved = (self.codes == Piece.LEFT) | (self.codes == Piece.RIGHT)
+        curved = on_parabola(self.codes)
         free = problem.quadratic.free
         return free & self._fold(problem).free if free.any() and curved.any() else free
 
@@ -444,7 +444,7 @@ class Selection(Immutable):
         theta = losses.piece_slope(codes)
         count = len(self.kept)  # pieces that were merged into one more term keep their slopes
         theta[self.kept] = np.clip(theta_kept, reduced.losses.lo, reduced.losses.hi)[:count]
-        curved = np.flatnonzero((codes == Piece.LEFT) | (codes == Piece.RIGHT))
+        curved = np.flatnonzero(on_parabola(codes))
         if len(curved):
             dual_residual = reduced.linear + reduced.design.adjoint(theta[self.kept])
             x_theta = x.copy()

@@ -25,14 +25,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
-from cvxscreen.solvers.interior_point import takes
+from cvxscreen.solvers.interior_point import able
 from cvxscreen.solvers.relaxation import ScreenedRelaxation, few_terms
 from cvxscreen.solvers.screened import ProblemInMemory, Times, run
 from cvxscreen.solvers.solution import Answer, Solution
@@ -258,9 +257,7 @@ class ScreenedColumns(
 
     def solve(self, reduced: Problem, selection: Selection) -> SubproblemResult | None:
         """Its optimum, by the loop that leaves out terms where that is to any purpose."""
-        inner = self.inner
-        if inner.traits.reaches_target and not takes(reduced):  # too many columns were let in
-            inner = supplied("cvxpy.solver")("CLARABEL", self.limits)
+        inner = able(self.inner, reduced, self.limits)
         if few_terms(reduced):
             value = abs(self.value)
             target = min(0.1 * self.tol, ACCURACY) * value if np.isfinite(value) else 0.0

@@ -43,6 +43,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.losses import falls_without_end
@@ -157,6 +158,18 @@ BUDGET_MULTIPLIER = 0.3
 def takes(problem: Problem) -> bool:
     """Whether `InteriorPoint` takes `problem`."""
     return not unfit(problem)
+
+
+def able(inner: SubproblemSolver, problem: Problem, limits: Limits) -> SubproblemSolver:
+    """`inner`, or Clarabel where that is the built-in method and does not take `problem`.
+
+    More coordinates than that takes come to it where columns could not be left out after all.
+    """
+    ours = inner.traits.reaches_target and not problem.linear_program
+    if not ours or takes(problem):
+        return inner
+    clarabel: SubproblemSolver = supplied("cvxpy.solver")("CLARABEL", limits)
+    return clarabel
 
 
 def unfit(problem: Problem) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen.core.duality import Point
-from cvxscreen.core.losses import Piece
+from cvxscreen.core.losses import Piece, on_parabola
 from cvxscreen.core.problem import Problem
 from cvxscreen.screening.reduction import Selection
 from cvxscreen.solvers.interface import SolverSnapshot
@@ -175,7 +175,7 @@ def _release(problem: Problem, codes: np.ndarray, distance: np.ndarray, column: 
     losses = problem.losses
     e = problem.free_columns[:, column]
     low, high = np.minimum(e * losses.lo, e * losses.hi), np.maximum(e * losses.lo, e * losses.hi)
-    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    curved = on_parabola(codes)
     codes[curved] = Piece.UNDECIDED
     weighted = e * losses.piece_slope(codes)
     index = int(problem.free_index[column])

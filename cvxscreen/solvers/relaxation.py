@@ -44,7 +44,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.extensions import loaded, supplied
+from cvxscreen._support.extensions import loaded
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
@@ -547,15 +547,10 @@ class ProximalSteps(ScreenedRelaxation):
     """
 
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
-        """From the start, or from the optimum of a sample: any point will do.
-
-        More coordinates than the built-in method takes, where columns could be left out if anything
-        might be predicted, are for Clarabel.
-        """
+        """From the start, or from the optimum of a sample: any point will do."""
         self.step_solver = solve
-        ours = self.inner.traits.reaches_target and not self.problem.linear_program
-        if ours and not loaded("cvxscreen.solvers.interior_point:takes")(self.problem):
-            self.inner = supplied("cvxpy.solver")("CLARABEL", self.limits)
+        able = loaded("cvxscreen.solvers.interior_point:able")
+        self.inner = able(self.inner, self.problem, self.limits)
         problem, x = self.problem, np.zeros(self.problem.d)
         if start is not None:
             x = start.x

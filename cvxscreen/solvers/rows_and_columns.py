@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from cvxscreen.bounds import Bound, dual_ball, joint, midpoint_ball, synergy
 from cvxscreen.bounds.features_and_samples import bound_components, primal_ball
 from cvxscreen.core.duality import Point, reference_point, regulariser_gap
-from cvxscreen.core.losses import Codes, Piece, kinked
+from cvxscreen.core.losses import Codes, Piece, kinked, on_parabola
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, column_counts, cut_often, entries
@@ -165,7 +165,7 @@ def first_target(subproblem: IndexedSubproblem, features: int, aim: float, gap: 
 
 def without_parabolas(codes: NDArray[np.int8]) -> NDArray[np.int8]:
     """The codes without quadratic pieces, which cannot be folded beside a penalty."""
-    curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+    curved = on_parabola(codes)
     return np.where(curved, Piece.UNDECIDED, codes).astype(np.int8)
 
 

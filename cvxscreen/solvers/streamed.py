@@ -33,7 +33,7 @@ from cvxscreen.certificates.certificate import Certificate, relative_gap
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import dual_feasible, estimated_gap, regulariser_gap
-from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece
+from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece, on_parabola
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.core.streamed import Slopes, UnitLoss, in_chunks
@@ -216,7 +216,7 @@ class ReductionTask(Task, Immutable):
         else:
             reach = self.width * np.sqrt(chunk.squares(np.ones(chunk.width)))
             codes = losses.piece_within(t - reach, t + reach)
-        curved = (codes == Piece.LEFT) | (codes == Piece.RIGHT)
+        curved = on_parabola(codes)
         if not self.fold:
             codes[curved] = Piece.UNDECIDED
             curved = np.zeros_like(curved)
@@ -600,7 +600,7 @@ def sizes(design: Any) -> Array:
 def _kink_distances(part: Problem, x: Array) -> tuple[Array, float]:
     t = part.design.forward(x)
     codes = part.losses.piece_within(t, t)
-    curved = float(((codes == Piece.LEFT) | (codes == Piece.RIGHT)).mean())
+    curved = float(on_parabola(codes).mean())
     return part.losses.kink_distance(t) / sizes(part.design), curved
 
 
