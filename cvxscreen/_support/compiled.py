@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import cached_property, lru_cache, update_wrapper
 from hashlib import sha256
 from pathlib import Path
@@ -139,6 +139,9 @@ class CompiledFunction:
 class Announcement:
     """What compiling has cost, and a line on standard error once that is `PATIENCE` CPU seconds.
 
+    Meanwhile no garbage is looked for: numba makes so many objects that this is a tenth of the
+    time (`newton` of the compiled path: 4.2 CPU seconds for 4.8, and 18 MB more).
+
     Attributes
     ----------
     silent : bool
@@ -152,13 +155,14 @@ class Announcement:
 
     def __init__(self) -> None:
         self.silent, self.seconds = False, 0.0
-        self._depth, self._began = 0, 0.0
+        self._depth, self._began, self._uncollected = 0, 0.0, ExitStack()
 
     def on_start(self, event: Any) -> None:
         """A function begins to be compiled, maybe for another one that waits for it."""
         if self._depth or _ours(event):
             if not self._depth:
                 self._began = process_time()
+                self._uncollected.enter_context(uncollected())
             self._depth += 1
             self._say(self.seconds + process_time() - self._began)
 
@@ -166,6 +170,8 @@ class Announcement:
         """A function is compiled; the seconds it took are counted once."""
         if self._depth:
             self._depth -= 1
+            if not self._depth:
+                self._uncollected.close()
             spent = process_time() - self._began
             self._say(self.seconds + spent)
             if not self._depth:

@@ -242,7 +242,7 @@ def want_row(k: int, rows: MatrixRows) -> None:
         rows.there[k] = True
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def place(k: int, value: float, c: Array, terms: BoxTerms) -> float:
     """Let ``c_k`` be `value`; returns by how much it has changed."""
     e, slope, change = terms.e[k], terms.q[k] * value, value - c[k]
@@ -252,7 +252,7 @@ def place(k: int, value: float, c: Array, terms: BoxTerms) -> float:
     return change
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def towards(value: float, step: float, k: int, terms: BoxTerms) -> float:
     """``value + step``, no farther than the end of the box, nor than a kink at 0 on the way."""
     end = terms.hi[k] if step > 0.0 else terms.lo[k]
@@ -271,14 +271,14 @@ def first_of(value: float, values: Array) -> int:
     return -1
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def ranked(value: float) -> int:
     """A whole number that is larger for a larger `value`."""
     bits: Any = np.float64(value).view(np.int64)
     return bits ^ ((bits >> np.int64(63)) & LAST)
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def unranked(rank: int) -> float:
     """The number of that rank."""
     bits = np.int64(rank)

@@ -157,7 +157,7 @@ def pivot_price(size: float, stored: float) -> float:
     return (PIVOT * size * size + 2.0 * size * (stored + EACH)) / (stored + VISIT)
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
 def pivot_cost(active: int, most: int, stored: float) -> float:
     """About what pivots over so many active terms cost, in visits of coordinate descent.
 

@@ -48,12 +48,14 @@ TURNS = 4
 
 @compiled(allocates=False)
 def descend_to_gap(
-    rows: MatrixRows, F: Array, c: Array, box: BoxTerms, terms: SlopeTerms, moving: Index,
-    balanced: bool, tol: float, limit: int,
+    rows: MatrixRows, F: Array, c: Array, box: BoxTerms, terms: SlopeTerms, moving: Index | None,
+    tol: float, limit: int,
 ) -> tuple[float, float, float]:
     """Coordinate descent until the relative gap is `tol`, or `limit` steps.
 
-    c and ``F = K c - s b`` change in place, ``terms.u`` and `moving` are room.
+    c and ``F = K c - s b`` change in place, ``terms.u`` and `moving` are room. Without `moving`
+    there is no intercept: that is another type, for which numba leaves out the search for the
+    level, and the pairs: less than half of what there is to compile.
 
     Returns
     -------
@@ -61,16 +63,16 @@ def descend_to_gap(
     """
     n, left, eps, level = len(c), limit, FIRST * tol, 0.0
     while True:
-        if balanced:
-            done, violation = descend_pairs(rows, F, c, box, eps, left)
-        else:
+        if moving is None:
             done, violation = descend_singles(rows, F, c, box, eps, left)
+        else:
+            done, violation = descend_pairs(rows, F, c, box, eps, left)
         left -= done
         least, most = np.inf, -np.inf
         for i in range(n):
             terms.u[i] = F[i] + terms.sign[i] * terms.b[i]
             least, most = min(least, F[i] + box.rise[i]), max(most, F[i] + box.fall[i])
-        if balanced:
+        if moving is not None:
             level = best_level(
                 terms, moving, 0.0, -0.5 * (least + most), abs(most - least) + 1e-12
             )
@@ -137,10 +139,10 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
         return float(kinks.max() if (hi > 0.0).any() else kinks.min()) if len(kinks) else 0.0
     box = BoxTerms.of(lo, hi, f.e, f.q, matrix.diagonal()[index])
     terms = SlopeTerms.of(sign, np.empty(len(c)), f)
-    moving = np.empty(len(c), dtype=np.intp)
+    moving = np.empty(len(c), dtype=np.intp) if balanced else None
 
     def go(limit: int) -> tuple[float, float, float]:
-        return descend_to_gap(rows, F, c, box, terms, moving, balanced, tol, limit)
+        return descend_to_gap(rows, F, c, box, terms, moving, tol, limit)
 
     level, gap, violation = go(1000 + 10 * len(c))
     for _ in range(TURNS):

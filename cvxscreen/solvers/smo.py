@@ -197,7 +197,7 @@ class SlopeTerms(NamedTuple):
         return cls(sign, u, *read_only(f.b, f.e, f.q, f.lo, f.hi))
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def slope_at(level: float, terms: SlopeTerms, i: int) -> float:
     """``s_i f_i'(s_i (u_i + level))``, 0 at a kink and beyond the end of a hard term."""
     sign, u, b, e, q, lo, hi = terms
@@ -217,7 +217,7 @@ def slope_at(level: float, terms: SlopeTerms, i: int) -> float:
     return sign[i] * slope
 
 
-@compiled(allocates=False)
+@compiled(allocates=False, alone=False)
 def sum_of_slopes(level: float, terms: SlopeTerms, index: NDArray[np.intp]) -> float:
     """Over the terms in `index`."""
     total = 0.0

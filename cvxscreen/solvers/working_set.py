@@ -799,7 +799,7 @@ class ConjugateGradients(NamedTuple):
         return cls(x, r.copy(), weight * r, p, Kp, Bu, Bp, np.zeros(heavy), At_z, At_p)
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def solve_cholesky(upper: Array, u: Array) -> None:
     """``u <- (L L')^{-1} u`` in place, `upper` being ``L'``, row by row in memory."""
     k = np.uint64(u.size)
@@ -816,7 +816,7 @@ def solve_cholesky(upper: Array, u: Array) -> None:
         u[row] = (u[row] - value) / upper[row, row]
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
 def finish_preconditioner(
     rows: Index, heavy: Csr, weight: Array, cg: ConjugateGradients
 ) -> float:
@@ -832,7 +832,7 @@ def finish_preconditioner(
     return product
 
 
-@compiled(fastmath=CONTRACT, allocates=False)
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
 def multiply_direction(
     rows: Index, light: Csr, share: float, q: Array, cg: ConjugateGradients
 ) -> tuple[float, float]:

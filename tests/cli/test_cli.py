@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import gzip
 import json
 import os
@@ -477,6 +478,27 @@ def test_long_compiling_is_said_once(
     assert compiling("cvxscreen.solvers.box_qp", 0.7) == ""
     assert "once a machine" in compiling("cvxscreen.solvers.box_qp", 0.7)
     assert compiling("cvxscreen.solvers.box_qp", 5.0) == ""
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_looked_for_while_our_loops_are_compiled(collects: bool) -> None:
+    """And what the program had asked for holds again afterwards."""
+    said, before = Announcement(), gc.isenabled()
+    said.silent = True
+    try:
+        (gc.enable if collects else gc.disable)()
+        said.on_start(happening("elsewhere"))
+        assert gc.isenabled() is collects
+        said.on_end(happening("elsewhere"))
+        said.on_start(happening("cvxscreen.solvers.box_qp"))
+        said.on_start(happening("numba.np"))
+        assert not gc.isenabled()
+        said.on_end(happening("numba.np"))
+        assert not gc.isenabled()
+        said.on_end(happening("cvxscreen.solvers.box_qp"))
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_more_folds_than_rows_are_refused(tmp_path, capsys) -> None:

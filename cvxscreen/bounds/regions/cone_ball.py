@@ -224,7 +224,7 @@ class ConeBall(Immutable):
 # -- compiled loops: the search for a multiplier --------------------------------------------------
 
 
-@compiled(fastmath=CONTRACT)
+@compiled(fastmath=CONTRACT, alone=False)
 def negative_eigenpair(w, u, v, t, x):  # type: ignore[no-untyped-def]
     """The negative eigenvalue of ``diag(w) - t u u' + t v v'`` (0 if none), its vector in x.
 

@@ -269,7 +269,7 @@ def margins(m: Any, A: Any, x: Any, t: Any) -> None:
         j += 1
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def smoothed_slopes(m: Any, terms: Any, work: Any, weight: Any) -> Any:
     """Write the smoothed slopes `theta`; ``sum FY(t, theta)`` and ``sum (theta - theta0)^2``."""
     t, b, e, q, inv, lo, hi = work.t, terms.b, terms.e, terms.q, terms.inv, terms.lo, terms.hi
@@ -292,7 +292,7 @@ def smoothed_slopes(m: Any, terms: Any, work: Any, weight: Any) -> Any:
     return fy, moved
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def slope_along(m: Any, terms: Any, work: Any, weight: Any, size: Any) -> Any:
     """``sum dt_i theta_i`` with the smoothed slopes at ``t + size dt``."""
     t, dt, theta0 = work.t, work.dt, work.theta0
@@ -305,7 +305,7 @@ def slope_along(m: Any, terms: Any, work: Any, weight: Any, size: Any) -> Any:
     return total
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def line_search(
     m: Any, terms: Any, work: Any, weight: Any, start: Any, constant: Any, curvature: Any
 ) -> Any:
@@ -342,7 +342,7 @@ def line_search(
     return low if low > 0.0 else size
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def add_products(B: Any, m: Any, width: Any, H: Any) -> None:
     """Add ``B B'`` to the lower triangle of `H`, of the first m rows and `width` columns of `B`.
 
@@ -370,7 +370,7 @@ def add_products(B: Any, m: Any, width: Any, H: Any) -> None:
             H[m - 1, k] += total
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) -> Any:
     """The Newton step; returns how many terms have curvature. Woodbury where they are few."""
     A, q, e, lo, hi = terms.A, terms.q, terms.e, terms.lo, terms.hi
@@ -426,13 +426,13 @@ def direction(m: Any, terms: Any, work: Any, free: Any, base: Any, weight: Any) 
     return count
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def room_in_box(i: Any, terms: Any, theta: Any, free: Any) -> Any:
     """How far term i can move the imbalance either way."""
     return min(theta[i] - terms.lo[i], terms.hi[i] - theta[i]) * abs(terms.A[free, i])
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def balanced(m: Any, terms: Any, work: Any, free: Any, last: Any) -> Any:
     """The term that takes up the imbalance ``g_free``, its move, and what that adds to the terms.
 
@@ -766,7 +766,7 @@ def scaled(factor: Any, values: Any, out: Any) -> None:
         out[i] = factor * values[i]
 
 
-@compiled(fastmath=SUMS, allocates=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def extrapolate_margins(before: Any, older: Any, follow: Any, norms: Any, centre: Any) -> Any:
     """Write the expected margins to `centre`; the largest step to them, in norms of the rows."""
     far = 0.0
