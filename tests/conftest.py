@@ -66,10 +66,16 @@ def pytest_collection() -> Generator[None, object, object]:
 @pytest.fixture(autouse=True, scope="session")
 def sparse_methods_at_once() -> None:
     """What a test speaks to must not depend on what this machine has compiled before."""
-    from cvxscreen.solvers import dual_active_set, dual_coordinate_descent, dual_pivots
+    from cvxscreen.solvers import (
+        dual_active_set,
+        dual_coordinate_descent,
+        dual_pivots,
+        truncated_newton,
+    )
     from cvxscreen.solvers.compiled_path.segments import compile_now
 
     compile_now(dual_active_set.CLOCK, dual_coordinate_descent.CLOCK, dual_pivots.CLOCK)
+    compile_now(truncated_newton.CLOCK)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

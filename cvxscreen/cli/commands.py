@@ -57,7 +57,12 @@ from cvxscreen.models.sparse import sparse_svm
 from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
-from cvxscreen.solvers import dual_active_set, dual_coordinate_descent, dual_pivots
+from cvxscreen.solvers import (
+    dual_active_set,
+    dual_coordinate_descent,
+    dual_pivots,
+    truncated_newton,
+)
 from cvxscreen.solvers.compiled_path.segments import compile_now
 from cvxscreen.solvers.lambda_max import usual_lambda
 from cvxscreen.solvers.registry import named_solver
@@ -853,11 +858,13 @@ def _many_terms() -> None:
 def _sparse_rows() -> None:
     """The dual methods, cold and along a path."""
     compile_now(dual_coordinate_descent.CLOCK, dual_active_set.CLOCK, dual_pivots.CLOCK)
+    compile_now(truncated_newton.CLOCK)
     X, y = sparse_text_like(600, 400, 0.02)
     for loss in ("hinge", "squared_hinge"):
         for intercept in (False, True):
             found = solve(svm(X, y, loss=loss, intercept=intercept))
             certify_many(found.problem, [1.0], [found.x], [found.theta])
+    solve(svm(X, y, C=100.0, loss="squared_hinge"))  # by Newton's method from the beginning
     path(svm(X, y), values=[0.1, 1.0, 10.0])
     X, y = sparse_text_like(300, 100, 0.05)
     for intercept in (False, True):

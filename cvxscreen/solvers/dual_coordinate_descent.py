@@ -391,8 +391,13 @@ class _Descent:
         return max(self.target, self.solver.tol * (self.value - self.iterate.gap))
 
     def goes_on(self) -> bool:
-        """Whether the target is not reached, and there is time."""
+        """Whether the target is not reached, and there is time.
+
+        A few epochs that promise the target each time, as beside an unpenalised coordinate that
+        creeps, do not come to a forecast.
+        """
         left = self.epochs < EPOCHS and not self.slow and not self.limits.spent()
+        left = left and self.passes < self.solver.budget
         return left and self.iterate.gap > self.aim
 
     def run(self) -> None:

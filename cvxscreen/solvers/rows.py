@@ -365,7 +365,10 @@ class ScreenedRows(
             elif (found := self.descend(reduced, start)) is not None:
                 return found
             else:
+                from cvxscreen.solvers.truncated_newton import without_newton_steps
+
                 start, before = self.unevaluated or start, self.result
+                counted = without_newton_steps(reduced)
         target, self.last = self.schedule.next(self.best, self.screening)
         with counted:
             self.result = call_checked(self.inner, reduced, start, target).after(before)
@@ -379,10 +382,10 @@ class ScreenedRows(
         Where it ends far from the optimum, the interior point method or Newton's may take over;
         else a solver that selects terms by itself goes on from what is known there.
         """
-        from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+        from cvxscreen.solvers.beginning import beginning
 
-        descent = DualCoordinateDescent.beginning(problem, self.inner, CLOSE * self.tol)
-        self.result = call_checked(descent, problem, start)
+        first = beginning(problem, self.inner, CLOSE * self.tol)
+        self.result = call_checked(first, problem, start)
         self.last = self.result.status == "optimal"
         if self.last or not self.result.usable:
             return self.result if self.result.usable else None

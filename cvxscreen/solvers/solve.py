@@ -297,19 +297,20 @@ def solve_one(
 def solve_by_descent(
     asked: InUnits, tol: float, bounds: tuple[Bound, ...]
 ) -> Solution | None:
-    """The same by coordinate descent; where that would cost more, the path goes on from there."""
-    from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+    """The same by cheap passes; where these would cost more, the path goes on from there."""
+    from cvxscreen.solvers.beginning import beginning
+    from cvxscreen.solvers.truncated_newton import without_newton_steps
 
     began = perf_counter()
-    descent = DualCoordinateDescent.beginning(asked.unit, None, CLOSE * tol)
-    found = descent(asked.unit)
+    found = beginning(asked.unit, None, CLOSE * tol)(asked.unit)
     spent = perf_counter() - began
     if found.status == "optimal":
         pair = (found.x, found.theta)
         answer = _certified(asked, pair, tol, bounds, found.info, (began, spent))
         if answer is not None:
             return answer
-    return solve_one(asked, tol, bounds, found)
+    with without_newton_steps(asked.unit):
+        return solve_one(asked, tol, bounds, found)
 
 
 def solve_nearby(

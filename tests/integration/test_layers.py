@@ -73,12 +73,16 @@ LATE = {
     ("cvxscreen.solvers.compiled_path.segments", "cvxscreen.certificates.many"),
     ("cvxscreen.solvers.loop", "cvxscreen.solvers.streamed"),
     ("cvxscreen.solvers.newton", "cvxscreen.solvers.box_qp"),
+    ("cvxscreen.solvers.rows", "cvxscreen.solvers.beginning"),
     ("cvxscreen.solvers.rows", "cvxscreen.solvers.dual_coordinate_descent"),
+    ("cvxscreen.solvers.rows", "cvxscreen.solvers.truncated_newton"),
     ("cvxscreen.solvers.solve", "cvxscreen.certificates.many"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.beginning"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.dual_coordinate_descent"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.kernel_parts"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.loop"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.metric.solver"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.truncated_newton"),
 }
 """Imports inside a function, of the parts that load CVXPY or scikit-learn: either takes longer to
 import than all the rest, and is loaded when a command wants it; and of what

@@ -16,6 +16,12 @@ pivots = of("solvers/dual_pivots.py", "solvers/test_dual_pivots.py::"
             "test_they_reach_the_optimum_from_a_cold_start")
 warm = of("solvers/solution.py", "solvers/test_dual_active_set.py")
 interior = of("solvers/box_qp.py", "solvers/test_box_qp.py")
+truncated = of("solvers/truncated_newton.py", "solvers/test_truncated_newton.py::"
+               "test_every_smooth_loss_is_solved")
+begins = of("solvers/beginning.py", "solvers/test_truncated_newton.py::"
+            "test_the_beginning_depends_on_the_dual")
+descends = of("solvers/dual_coordinate_descent.py", "solvers/test_truncated_newton.py::"
+              "test_descent_keeps_to_its_budget")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/path.py", "paths/test_metric_path.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
@@ -83,6 +89,35 @@ FAULTS = (
     pivots("a centre that stays", STALE, "v[free] = 2.0 * ahead - centre", "v[free] = ahead",
            "pivots beside an intercept do not reach the optimum",
            "solvers/test_dual_pivots.py::test_repeated_rows_do_not_enter"),
+    truncated("curvature with the wrong sign", SIGN,
+              "subtract_multiple(i, -slope, rows, product)",
+              "subtract_multiple(i, slope, rows, product)", "conjugate gradients go astray"),
+    truncated("a step without the linear term", DROPPED,
+              "first += step[j] * columns.linear[j]", "first += 0.0 * columns.linear[j]",
+              "steps have the wrong length", "solvers/test_truncated_newton.py::"
+              "test_squares_of_different_weights_and_a_linear_term"),
+    truncated("systems that are never hard", DROPPED, "hard = used > price", "hard = False",
+              "hard systems take as many products as they like",
+              "solvers/test_truncated_newton.py::test_hard_systems_are_solved_by_their_matrix"),
+    truncated("slopes that miss an intercept's equation", DROPPED, "theta[rows] = moved",
+              "moved = theta[rows]", "no gap beside an intercept is small"),
+    truncated("a gap of other slopes", STALE,
+              "            At_theta = problem.design.adjoint(theta)\n", "",
+              "the gap that is told is not that of the pair",
+              "solvers/test_truncated_newton.py::test_the_gap_that_it_tells_is_the_gap"),
+    truncated("a start that is worse than nothing", SIGN,
+              "problem.primal(start.x, t) < problem", "problem.primal(start.x, t) > problem",
+              "a bad start is gone on from",
+              "solvers/test_truncated_newton.py::test_a_start_that_is_worse_than_nothing_is_none"),
+    begins("descent where the dual is hard", SWAPPED, "return total > HARD",
+           "return total < HARD", "the slower way is begun with"),
+    begins("an end that nobody goes on from", DROPPED, "        if found.usable:\n",
+           "        if start is not None:\n", "what coordinate descent has found is forgotten",
+           "solvers/test_truncated_newton.py::"
+           "test_newton_goes_on_where_descent_is_given_up"),
+    descends("a budget that is only looked at in forecasts", DROPPED,
+             "left = left and self.passes < self.solver.budget", "left = bool(left)",
+             "coordinate descent beside an intercept goes on for ever"),
     warm("a light start at the x of the duals", STALE, "        factor * answer.x, theta,",
          "        -problem.quadratic.solve(factor * At_theta), theta,",
          "a path starts from products that are not those of its point",

@@ -1,0 +1,591 @@
+"""Newton's method with conjugate gradients, on losses that all have a parabola.
+
+The objective, in the metric of a diagonal M (``v = M^{1/2} x``, rows divided by ``M^{1/2}``),
+
+::
+
+    1/2 ||v||^2 + <linear, v> + sum_i f_i(<a_i, v>),        f_i'' = 1 / q_i or 0
+
+is once differentiable, and its second derivative at v is ``I + A_J' Q_J^{-1} A_J`` with J the rows
+whose slope ``theta_i = f_i'(t_i)`` is strictly inside its piece. Conjugate gradients solve Newton's
+system roughly, forming nothing: a product reads each row of J once, where it lies. Steps are as
+long as the derivative along them says. A dozen steps and some dozens of products do where dual
+coordinate descent, whose epochs cost about as much, slows down.
+
+**The gap** of ``(v, theta)`` is half the squared gradient, as every ``f_i`` meets its conjugate at
+``theta_i``: nothing is computed for it. An unpenalised coordinate is one more coordinate without a
+square; the rows J, which pay least for it, share what is missing of its equation.
+
+**How exactly** a system is solved: to a share of the gradient, and never further than the target.
+
+**Preconditioner.** ``M`` and a share of the whole diagonal: with all of it rows of text took twice
+as many steps, with nothing columns of very different sizes did ten times.
+
+**Hard systems.** Where one takes as many products as making and factorising its matrix would cost,
+that is done with all that follow (`newton.solve_newton_system`); of many columns they are left to
+another solver.
+
+Source: Dembo, Steihaug, Mathematical Programming 26, 190-212 (1983); Lin, Weng, Keerthi, JMLR 9,
+627-650 (2008) and Hsia, Zhu, Lin, ACML 2017, of the same on linear classifiers, with a trust
+region where we search along the line; Hsia, Chiang, Lin, ACML 2018, for the preconditioner.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from cvxscreen._support.compiled import CONTRACT, SUMS, CompileClock, compiled
+from cvxscreen._support.limits import UNLIMITED, Limits
+from cvxscreen.core.duality import dual_feasible, estimated_gap
+from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers.dual_terms import (
+    DescentRows,
+    DescentTerms,
+    is_inside,
+    row_product,
+    slope_at,
+    subtract_multiple,
+)
+from cvxscreen.solvers.interface import (
+    SolverTraits,
+    Start,
+    SubproblemResult,
+    SubproblemSolver,
+    refuse_side,
+)
+from cvxscreen.solvers.newton import DENSE_LIMIT, CarriedGram, Newton, solve_newton_system
+from cvxscreen.solvers.working_set import Array, Index, inside
+
+# The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
+# and products on nine sparse sets, C from 0.01 to 100.
+
+FORCING = 0.15
+"""Share of the gradient that conjugate gradients leave of a system."""
+OF_AIM = 0.25
+"""Share of the gap asked for below which nothing is to be gained by solving a system further."""
+DIAGONAL = 0.1
+"""Share of the second derivative's diagonal in the preconditioner."""
+ALONG, SEARCHES = 0.1, 40
+"""Share of the derivative along a step that may be left at its end; trials for it at most."""
+STEPS, LEAST = 50, 1e-4
+"""Steps at most, and the share of the gap asked for at which they end for good where it is not what
+it was expected to be."""
+DAMPING = 1e-8
+"""Of the largest curvature of an unpenalised coordinate, added to it: there may be none."""
+ROW, OUTER, SQUARE, CUBE, CALLS = 10.0, 0.9, 2.0, 0.013, 7e4
+"""Costs in the time of one stored entry in a product, some 1.5 ns: a row of it beside its entries;
+a product of two entries of a row in the matrix of a system, each of its d^2 entries, each of
+``d^3`` in its factor, and the calls for both. Measured, 3,000 x 180 to 50,000 x 300, within a
+factor of three."""
+
+
+@dataclass(frozen=True)
+class TruncatedNewton(SubproblemSolver):
+    """The primal Newton method on rows of a problem whose losses all have a parabola.
+
+    What it does not take goes to `Newton`.
+
+    Parameters
+    ----------
+    tol : float
+        Relative gap that is enough, whatever the target.
+    budget : float
+        Passes over the data after which the work is given up.
+    limits : Limits
+        Of the whole call.
+    """
+
+    tol: float = 0.0
+    budget: float = np.inf
+    name: str = "TRUNCATED_NEWTON"
+    limits: Limits = field(default=UNLIMITED, compare=False)
+    traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, selects_terms=True)
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve until the duality gap is at most `target` (absolute).
+
+        Returns
+        -------
+        SubproblemResult
+            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
+        """
+        refuse_side(problem)
+        rows = problem.design
+        if not isinstance(rows, Rows) or not takes(problem):
+            return Newton(limits=self.limits)(problem, start, target)
+        run = _Run(problem, rows, start, target, self)
+        run.run()
+        return run.result()
+
+
+def takes(problem: Problem) -> bool:
+    """Whether it is for `problem`: sparse rows in memory, M diagonal, parabolas everywhere.
+
+    And none with lines on both sides that slope to one, as of a hinge with a round corner: where C
+    is large few rows have curvature on the way, and steps help little.
+    """
+    if not (isinstance(problem.design, Rows) and problem.design.sparse and problem.n):
+        return False
+    if problem.side is not None or problem.penalty is not None:
+        return False
+    if problem.quadratic.matrix is not None or int(problem.quadratic.free.sum()) > 1:
+        return False
+    f = problem.losses
+    if not f.ends("q")[0] > 0.0:
+        return False
+    return bool((((f.lo < 0.0) & (f.hi > 0.0)) | np.isinf(f.lo) | np.isinf(f.hi)).all())
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def products_for_a_system(rows: float, stored: float, d: int) -> float:
+    """In how many products a system of so many rows and entries costs as much by its matrix.
+
+    Endless where that is too large.
+    """
+    if d > DENSE_LIMIT or rows == 0.0:
+        return np.inf
+    matrix = 0.5 * OUTER * stored * stored / rows + SQUARE * d**2 + CUBE * d**3 + CALLS
+    return matrix / (stored + ROW * rows)
+
+
+class _Run:
+    """One call: the point, and what has been spent."""
+
+    def __init__(
+        self, problem: Problem, rows: Rows, start: Start | None, target: float,
+        solver: TruncatedNewton,
+    ) -> None:
+        self.problem, self.solver, self.target = problem, solver, target
+        n, d = problem.design.shape
+        free = problem.free_index
+        self.free = int(free[0]) if len(free) else -1
+        diagonal = problem.quadratic.diagonal.copy()
+        diagonal[free] = 1.0
+        self.root = 1.0 / np.sqrt(diagonal)
+        self.rows = DescentRows.of(rows, self.root)
+        self.terms = DescentTerms.of(problem.norms, problem.losses)
+        self.columns = Columns.of(d, problem.linear * self.root)
+        margins, theta, moves = np.zeros((3, n))
+        curved = np.empty(n, dtype=np.intp)
+        self.at = Terms(margins, theta, 1.0 / problem.losses.q, moves, curved)
+        self.gap, self.value, self.steps, self.products, self.passes = np.inf, np.inf, 0, 0, 0.0
+        self.theta, self.gram = np.zeros(n), CarriedGram(problem)
+        if start is not None:
+            self.begin(start)
+
+    def begin(self, start: Start) -> None:
+        """At a start, unless nothing at all is better."""
+        problem = self.problem
+        t = start.passes[0] if start.passes is not None else problem.design.forward(start.x)
+        if problem.primal(start.x, t) < problem.primal(np.zeros(problem.d), np.zeros(problem.n)):
+            self.columns.v[:] = start.x / self.root
+            self.at.margins[:] = t
+
+    @property
+    def aim(self) -> float:
+        """The absolute gap that is enough."""
+        return max(self.target, self.solver.tol * (self.value - self.gap))
+
+    def run(self) -> None:
+        """Steps until the gap, computed afresh, is small enough."""
+        solver, share, count, directly = self.solver, 1.0, 0, False
+        size = max(self.rows.data.size, 1)
+        while True:
+            left = solver.limits.iterations
+            most = STEPS - self.steps if left is None else min(STEPS - self.steps, left)
+            if directly:
+                self.solve_directly(count)
+            if directly or solver.limits.seconds is not None:
+                most = min(most, 1)
+            plan = NewtonPlan(
+                share * self.target, share * solver.tol, most, directly,
+                (solver.budget - self.passes) * size, self.free, self.problem.constant,
+            )
+            steps, products, read, count, ended = newton_steps(
+                self.rows, self.terms, self.at, self.columns, plan
+            )
+            self.steps, self.products = self.steps + steps, self.products + products
+            self.passes += read / size
+            over = solver.limits.spent(steps) or self.steps >= STEPS or ended == SPENT
+            if ended in (REACHED, STUCK) or over:
+                self.look()
+                share *= 0.1
+                if self.gap <= self.aim or ended == STUCK or over or share < LEAST:
+                    return
+            directly = directly or ended == HARD
+
+    def solve_directly(self, count: int) -> None:
+        """The step for the `count` rows with curvature by the matrix of the system."""
+        problem, columns = self.problem, self.columns
+        rows, damping = self.at.curved[:count], np.zeros(problem.d)
+        if self.free >= 0:
+            damping[self.free] = DAMPING * float(self.at.second @ problem.free_columns[:, 0] ** 2)
+        step = solve_newton_system(
+            problem, rows, self.at.second[rows], damping, -columns.gradient / self.root,
+            gram=self.gram,
+        )
+        columns.step[:] = step / self.root
+
+    def look(self) -> None:
+        """Margins and gap afresh, the slopes balanced for an unpenalised coordinate."""
+        problem, f = self.problem, self.problem.losses
+        x = self.columns.v * self.root
+        t = problem.design.forward(x)
+        theta = f.slope(t)
+        At_theta = problem.design.adjoint(theta)
+        self.passes += 2.0
+        if self.free >= 0:
+            rows = np.flatnonzero(inside(f, theta))
+            border = problem.free_columns[rows, 0]
+            mobile = border / f.q[rows]
+            moved = theta[rows]
+            size = float(border @ mobile)
+            if size > 0.0:
+                excess = float(At_theta[self.free] + problem.linear[self.free])
+                moved = moved - mobile * (excess / size)
+            if size > 0.0 and ((moved >= f.lo[rows]) & (moved <= f.hi[rows])).all():
+                theta[rows] = moved
+            else:
+                theta, _ = dual_feasible(problem, theta, None, t)
+            At_theta = problem.design.adjoint(theta)
+            self.passes += 1.0
+        self.theta, self.at.margins[:] = theta, t
+        self.value = problem.primal(x, t)
+        self.gap = estimated_gap(problem, x, theta, t, At_theta)
+
+    def result(self) -> SubproblemResult:
+        """The point, and how it was found."""
+        x = self.columns.v * self.root
+        status = "optimal" if self.gap <= self.aim else "inaccurate"
+        info = {
+            "steps": self.steps, "products": self.products, "gap": self.gap,
+            "relative_gap": self.gap / max(abs(self.value - self.gap), 1e-300),
+            "passes": round(self.passes, 1),
+        }
+        return SubproblemResult(status, x, self.theta, info=info)
+
+
+# -- what the compiled loops read and write -------------------------------------------------------
+
+
+class Terms(NamedTuple):
+    """Of all terms: margins, slopes, ``1 / q``, how far a step moves them; and the rows J."""
+
+    margins: Array
+    theta: Array
+    second: Array
+    moves: Array
+    curved: Index
+
+
+class Columns(NamedTuple):
+    """The point, and vectors of its length.
+
+    Attributes
+    ----------
+    v, linear : array, shape (d,)
+    gradient, squares : array, shape (d,)
+        ``sum_J a_ij^2 / q_i`` is the second.
+    step, residual, direction, product, scale : array, shape (d,)
+        Of conjugate gradients; the last is the preconditioner.
+    """
+
+    v: Array
+    linear: Array
+    gradient: Array
+    squares: Array
+    step: Array
+    residual: Array
+    direction: Array
+    product: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, d: int, linear: Array) -> Columns:
+        """At 0."""
+        v, gradient, squares, step, residual, direction, product, scale = np.zeros((8, d))
+        return cls(v, linear, gradient, squares, step, residual, direction, product, scale)
+
+
+class NewtonPlan(NamedTuple):
+    """When steps end.
+
+    Attributes
+    ----------
+    target, relative : float
+        Gap that is enough, and relative to the objective less it.
+    most : int
+        Steps at most.
+    given : bool
+        Whether the first step is there already.
+    budget : float
+        Entries that may still be read.
+    free : int
+        The unpenalised coordinate; -1 for none.
+    constant : float
+        Of the objective.
+    """
+
+    target: float
+    relative: float
+    most: int
+    given: bool
+    budget: float
+    free: int
+    constant: float
+
+
+REACHED, HARD, STUCK, MOST, SPENT = range(5)
+"""Why steps end: the gap seems small enough; a system took too long; no step helps, for rounding;
+there have been as many as may be; the budget is spent."""
+
+
+# -- compiled loops -------------------------------------------------------------------------------
+
+
+@compiled(fastmath=CONTRACT, allocates=False, inline=True)
+def add_squares(i: int, weight: float, rows: DescentRows, out: Array) -> None:
+    """``out_j += weight a_ij^2``."""
+    start, stop = rows.start[i], rows.stop[i]
+    weight = weight * rows.factor[i] * rows.factor[i]
+    if rows.indices.size:
+        for p in range(start, stop):
+            out[rows.indices[p]] += weight * rows.data[p] * rows.data[p]
+    else:
+        for j in range(stop - start):
+            out[j] += weight * rows.data[start + j] * rows.data[start + j]
+    first = out.size - rows.extra.shape[1]
+    for k in range(rows.extra.shape[1]):
+        out[first + k] += weight * rows.extra[i, k] * rows.extra[i, k]
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def differentiate(
+    rows: DescentRows, terms: DescentTerms, at: Terms, columns: Columns, free: int
+) -> tuple[float, int, float]:
+    """Slopes, gradient, the rows J and the diagonal of the second derivative.
+
+    Returns the objective without its constant, how many rows J has, and the entries read.
+    """
+    v, linear, gradient, squares = columns.v, columns.linear, columns.gradient, columns.squares
+    value, count, read = 0.0, 0, 0.0
+    for j in range(v.size):
+        gradient[j], squares[j] = linear[j], 0.0
+        value += linear[j] * v[j]
+        if j != free:
+            gradient[j] += v[j]
+            value += 0.5 * v[j] * v[j]
+    for i in range(at.theta.size):
+        q, e = terms.q[i], terms.e[i]
+        away = at.margins[i] - terms.b[i]
+        slope = slope_at(away, q, e, terms.lo[i], terms.hi[i])
+        at.theta[i] = slope
+        if slope == 0.0 and not is_inside(i, terms, slope):
+            continue
+        value += slope * away - e * abs(slope) - 0.5 * q * slope * slope
+        read += rows.stop[i] - rows.start[i]
+        subtract_multiple(i, -slope, rows, gradient)
+        if is_inside(i, terms, slope):
+            at.curved[count] = i
+            count += 1
+            add_squares(i, at.second[i], rows, squares)
+    return value, count, read
+
+
+@compiled(fastmath=SUMS, allocates=False, alone=False)
+def squared_size(vector: Array, free: int, curvature: float) -> float:
+    """Of a gradient: twice what the objective may fall by, at most; ``||r||^2`` without `free`."""
+    size = 0.0
+    for j in range(vector.size):
+        size += vector[j] * vector[j]
+    if free >= 0:
+        left = vector[free] * vector[free]
+        size += left / curvature - left
+    return size
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def multiply(
+    rows: DescentRows, at: Terms, count: int, columns: Columns, free: int, damping: float
+) -> float:
+    """The second derivative times the direction, to `product`; their inner product."""
+    direction, product = columns.direction, columns.product
+    for j in range(product.size):
+        product[j] = direction[j]
+    if free >= 0:
+        product[free] *= damping
+    for k in range(count):
+        i = at.curved[k]
+        slope = row_product(i, rows, direction) * at.second[i]
+        subtract_multiple(i, -slope, rows, product)
+    curvature = 0.0
+    for j in range(product.size):
+        curvature += product[j] * direction[j]
+    return curvature
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def solve_system(
+    rows: DescentRows, at: Terms, count: int, columns: Columns, enough: float, most: float,
+    free: int, damping: float,
+) -> int:
+    """Newton's step, by conjugate gradients until the squared residual is `enough`; products.
+
+    That number is larger than `most` where they do not suffice.
+    """
+    step, residual, direction, scale = (
+        columns.step, columns.residual, columns.direction, columns.scale
+    )
+    product, squares = columns.product, columns.squares
+    weight = damping + squares[free] if free >= 0 else 1.0
+    rz = 0.0
+    for j in range(step.size):
+        scale[j] = 1.0 / (1.0 + DIAGONAL * squares[j]) if j != free else 1.0 / weight
+        step[j], residual[j] = 0.0, -columns.gradient[j]
+        direction[j] = scale[j] * residual[j]
+        rz += direction[j] * residual[j]
+    done = 0
+    while done < most:
+        curvature = multiply(rows, at, count, columns, free, damping)
+        done += 1
+        if not curvature > 0.0:
+            return done
+        length = rz / curvature
+        for j in range(step.size):
+            step[j] += length * direction[j]
+            residual[j] -= length * product[j]
+        if squared_size(residual, free, weight) <= enough:
+            return done
+        before, rz = rz, 0.0
+        for j in range(step.size):
+            product[j] = scale[j] * residual[j]
+            rz += product[j] * residual[j]
+        for j in range(step.size):
+            direction[j] = product[j] + rz / before * direction[j]
+    return done + 1
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def derivative_along(
+    terms: DescentTerms, at: Terms, size: float, first: float, second: float
+) -> float:
+    """Of the objective at so much of the step: `first` and `second` are those of the square."""
+    total = first + size * second
+    for i in range(at.theta.size):
+        away = at.margins[i] + size * at.moves[i] - terms.b[i]
+        total += at.moves[i] * slope_at(away, terms.q[i], terms.e[i], terms.lo[i], terms.hi[i])
+    return total
+
+
+@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+def length_of_step(
+    terms: DescentTerms, at: Terms, begin: float, first: float, second: float
+) -> float:
+    """A root of the derivative along the step, up to a share (Illinois method).
+
+    It increases, and is `begin` at 0, which is below 0 unless rounding is all that is left: the
+    length is 0 then.
+    """
+    if not begin < 0.0:
+        return 0.0
+    low, below, high, above, side, size = 0.0, begin, np.inf, 0.0, 0, 1.0
+    for _ in range(SEARCHES):
+        value = derivative_along(terms, at, size, first, second)
+        if abs(value) <= ALONG * abs(begin):
+            return size
+        if value < 0.0:
+            low, below = size, value
+            if side == -1:
+                above *= 0.5
+            side = -1
+        else:
+            high, above = size, value
+            if side == 1:
+                below *= 0.5
+            side = 1
+        size = 2.0 * low if high == np.inf else (low * above - high * below) / (above - below)
+    return low
+
+
+@compiled(fastmath=CONTRACT, allocates=False)
+def newton_steps(
+    rows: DescentRows, terms: DescentTerms, at: Terms, columns: Columns, plan: NewtonPlan
+) -> tuple[int, int, float, int, int]:
+    """Steps from `columns.v`, whose margins are in `at`, until the gap seems small enough.
+
+    Returns the steps, the products, the entries read, how many rows have curvature, and why they
+    ended.
+    """
+    v, step, free = columns.v, columns.step, plan.free
+    done, products, read, count = 0, 0, 0.0, 0
+    given, hard = plan.given, False
+    damping = 0.0
+    if free >= 0:
+        for i in range(at.theta.size):
+            border = rows.factor[i] * rows.extra[i, rows.extra.shape[1] + free - v.size]
+            damping += border * border * at.second[i]
+        damping *= DAMPING
+    while True:
+        if not given:
+            value, count, seen = differentiate(rows, terms, at, columns, free)
+            read += seen
+            value += plan.constant
+            weight = damping + columns.squares[free] if free >= 0 else 1.0
+            size = squared_size(columns.gradient, free, weight)
+            aim = max(plan.target, plan.relative * (value - 0.5 * size))
+            if 0.5 * size <= aim:
+                return done, products, read, count, REACHED
+            if done >= plan.most:
+                return done, products, read, count, MOST
+            if hard:
+                return done, products, read, count, HARD
+            stored = 0.0
+            for k in range(count):
+                stored += rows.stop[at.curved[k]] - rows.start[at.curved[k]]
+            price = products_for_a_system(count, stored, v.size)
+            left = (plan.budget - read) / max(stored, 1.0)
+            if left < 1.0:
+                return done, products, read, count, SPENT
+            enough = max(FORCING * FORCING * size, 2.0 * OF_AIM * aim)
+            used = solve_system(
+                rows, at, count, columns, enough, min(price, left), free, damping
+            )
+            products += used
+            read += used * stored
+            hard = used > price
+        given = False
+        begin, first, second = 0.0, 0.0, 0.0
+        for j in range(v.size):
+            begin += step[j] * columns.gradient[j]
+            first += step[j] * columns.linear[j]
+            if j != free:
+                first += step[j] * v[j]
+                second += step[j] * step[j]
+        for i in range(at.theta.size):
+            at.moves[i] = row_product(i, rows, step)
+        read += rows.data.size
+        length = length_of_step(terms, at, begin, first, second)
+        if length == 0.0:
+            return done, products, read, count, STUCK
+        for j in range(v.size):
+            v[j] += length * step[j]
+        for i in range(at.theta.size):
+            at.margins[i] += length * at.moves[i]
+        done += 1
+
+
+CLOCK = CompileClock(2.5, newton_steps)
+"""Of `newton_steps`: as long as those of coordinate descent, measured on a fresh cache."""
+
+
+def without_newton_steps(problem: Problem) -> AbstractContextManager[None]:
+    """Count what is done within as done for want of the steps, where they are not compiled yet."""
+    missed = takes(problem) and not CLOCK.bought
+    return CLOCK.rent() if missed else nullcontext()
