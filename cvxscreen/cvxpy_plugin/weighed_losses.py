@@ -357,7 +357,7 @@ def line_of(found: Solution, cost: float, s: float, count: int) -> Line | None:
     return Line(found.certificate.dual + conjugates, 0.5 * cost - conjugates / s)
 
 
-class Point(NamedTuple):
+class Trial(NamedTuple):
     """What a solve at a weight has found.
 
     Attributes
@@ -386,7 +386,7 @@ class _Search(ABC):
     solve: Solve
     most: float
     began: float = field(default_factory=thread_time)
-    points: list[Point] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
 
     def at(self, logarithm: float) -> str:
@@ -402,12 +402,12 @@ class _Search(ABC):
         away = self.away(weight, losses)
         self.reports.append(found[1])
         rest = float(self.made.inner.value) - weight * losses
-        self.points.append(Point(logarithm, away, losses, rest, StoredAnswer.of(self.made.inner)))
+        self.trials.append(Trial(logarithm, away, losses, rest, StoredAnswer.of(self.made.inner)))
         return self.bound(found[0], weight)
 
     @abstractmethod
     def away(self, weight: float, losses: float) -> float:
-        """What `Point` says of it."""
+        """What `Trial` says of it."""
 
     @abstractmethod
     def bound(self, found: Solution, weight: float) -> str:
@@ -421,27 +421,27 @@ class _Search(ABC):
     def run(self, value: Callable[[], float]) -> Ending | str:
         """Search from the first weight on; `value` is that of the user's objective."""
 
-    def between(self, low: Point, high: Point) -> float:
+    def between(self, low: Trial, high: Trial) -> float:
         """A logarithm between those of a weight that is too small, and of one too large."""
         return 0.5 * (low.at + high.at)
 
-    def ends(self) -> tuple[Point | None, Point | None]:
+    def ends(self) -> tuple[Trial | None, Trial | None]:
         """The largest weight that is too small, and the least that is too large."""
-        low = max((p for p in self.points if p.away < 0.0), key=lambda p: p.at, default=None)
-        high = min((p for p in self.points if p.away > 0.0), key=lambda p: p.at, default=None)
+        low = max((p for p in self.trials if p.away < 0.0), key=lambda p: p.at, default=None)
+        high = min((p for p in self.trials if p.away > 0.0), key=lambda p: p.at, default=None)
         return low, high
 
     def slow(self) -> bool:
         """Whether the last solves have not come closer; see `SLOW`."""
-        away = [abs(point.away) for point in self.points]
+        away = [abs(point.away) for point in self.trials]
         return len(away) > 2 and away[-1] > SLOW * away[-3]
 
     def next(self) -> float:
         """Where the last two solves say that the weight is right, or a step where they do not."""
         low, high = self.ends()
-        last = self.points[-1]
-        if len(self.points) > 1 and not (low and high and self.slow()):
-            before = self.points[-2]
+        last = self.trials[-1]
+        if len(self.trials) > 1 and not (low and high and self.slow()):
+            before = self.trials[-2]
             rise, run = last.away - before.away, last.at - before.at
             if rise * run > 0.0:
                 guess = last.at - last.away * run / rise
@@ -476,11 +476,11 @@ class _ForNorm(_Search):
 
     def blind(self) -> float:
         """To where s is the last norm."""
-        return -self.points[-1].away
+        return -self.trials[-1].away
 
     def vain(self) -> bool:
         """Whether the solves so far lead to no weight."""
-        return self.slow() or self.points[-1].away <= log(LEAST)
+        return self.slow() or self.trials[-1].away <= log(LEAST)
 
     def run(self, value: Callable[[], float]) -> Ending | str:
         """Search from the first weight on."""
@@ -489,14 +489,14 @@ class _ForNorm(_Search):
             why = self.at(at)
             if why:
                 return why
-            if abs(self.points[-1].away) <= FINE:
+            if abs(self.trials[-1].away) <= FINE:
                 break
             if self.vain():
                 return "no weight of squares was found for its norm"
             at = self.next()
         else:
             return "no weight of squares was found for its norm"
-        last, found = self.points[-1], value()
+        last, found = self.trials[-1], value()
         for side in (1.0 + ASIDE, 1.0 - ASIDE):
             lower = least_of_largest(self.lines)
             if found - lower <= FINE * abs(found):
@@ -512,7 +512,7 @@ class _ForLevel(_Search):
     """Losses below a level: the weight is right where they are at it."""
 
     lower: float = -np.inf
-    proof: Point | None = None
+    proof: Trial | None = None
 
     def away(self, weight: float, losses: float) -> float:
         """``log(level / losses)``, or the like where one of them is not positive."""
@@ -526,13 +526,13 @@ class _ForLevel(_Search):
         lower, charge = found.certificate.dual, weight * self.made.level()
         lower -= charge + gamma(4) * (abs(lower) + abs(charge))
         if lower > self.lower:
-            self.lower, self.proof = lower, self.points[-1]
+            self.lower, self.proof = lower, self.trials[-1]
         return ""
 
     def next(self) -> float:
         """As for any other, and farther where the solver has not moved at all."""
-        if len(self.points) > 1:
-            before, last = self.points[-2:]
+        if len(self.trials) > 1:
+            before, last = self.trials[-2:]
             if last.losses == before.losses and abs(last.away) < CLOSE:
                 return last.at + STALLED * (last.at - before.at)
         return super().next()
@@ -542,16 +542,16 @@ class _ForLevel(_Search):
 
         The third time down to where a level that is not reached costs nothing.
         """
-        last = self.points[-1]
-        if len(self.points) == BLIND and last.away > 0.0 and last.rest:
+        last = self.trials[-1]
+        if len(self.trials) == BLIND and last.away > 0.0 and last.rest:
             slack = FINE * abs(last.rest) / (2.0 * (self.made.level() - last.losses))
             return min(log(slack) - last.at, -MOST_STEP)
         least = STEP if self.made.last is None else NEAR
-        step = float(np.clip(USUAL * abs(self.points[0].away), least, MOST_STEP))
-        step *= 4.0 ** (len(self.points) - 1)
+        step = float(np.clip(USUAL * abs(self.trials[0].away), least, MOST_STEP))
+        step *= 4.0 ** (len(self.trials) - 1)
         return -step if last.away > 0.0 else step
 
-    def between(self, low: Point, high: Point) -> float:
+    def between(self, low: Trial, high: Trial) -> float:
         """Where the lines that two solves lay above the dual function meet.
 
         ``rest + w (losses - level)``; their slopes have different signs.
@@ -576,7 +576,7 @@ class _ForLevel(_Search):
                 floor, endless = at, endless + 1
                 at = at + MOST_STEP * 2.0 ** (endless - 1) if high is None else 0.5 * (at + high.at)
                 continue
-            last = self.points[-1]
+            last = self.trials[-1]
             if abs(last.away) <= FINE:
                 return Ending(last.rest, self.lower, exp(last.at), last.answer)
             found = self.ending(low, high)
@@ -592,7 +592,7 @@ class _ForLevel(_Search):
             return found
         return "no multiplier was found for the level of its losses"
 
-    def ending(self, low: Point | None, high: Point | None) -> Ending | None:
+    def ending(self, low: Trial | None, high: Trial | None) -> Ending | None:
         """The best point at the level, or below it, so far."""
         if low is not None and high is not None:
             return self.chord(low, high)
@@ -601,7 +601,7 @@ class _ForLevel(_Search):
         multiplier = exp(high.at) if high.away <= SLACK else 0.0
         return Ending(high.rest, self.lower, multiplier, high.answer)
 
-    def chord(self, low: Point, high: Point) -> Ending:
+    def chord(self, low: Trial, high: Trial) -> Ending:
         """Between the ends, below the level since the losses are convex.
 
         Multipliers are between theirs, too, if these are near each other; else the points jump at
@@ -691,7 +691,7 @@ def screened_by_weight(
     made.last = ending.weight or None if limit else made.cost() / (2.0 * ending.weight)
     report = replace(
         report, beside=made.descriptions, gap=gap, relative_gap=relative,
-        rounds=len(search.points),
+        rounds=len(search.trials),
         times={**report.times, "screen": perf_counter() - began},
     )
     written = CvxpySolution(
