@@ -677,6 +677,7 @@ def side_part(
     load = matrix.T @ np.abs(mu) + np.abs(residual)
     size = 1.0 + float(np.linalg.norm(side.offset))
     reach_error = unit * problem.quadratic.dual_reach(load)
+    unit = 4 * (np.count_nonzero(mu) + 8) * EPS  # each column is a sum over the multipliers
     return SidePart(residual, unit * load, gap, reach_error, violation, size)
 
 
@@ -933,7 +934,7 @@ def cost_of_free(
         return FreeCost(imbalance_cost(problem, theta, t, side.residual, distance, enough))
     design, quadratic, enough = problem.design, problem.quadratic, ENOUGH * tolerance
     size = float(np.sqrt(np.sum(theta * theta))) * (1.0 + 4 * (problem.n + 8) * EPS)
-    error = design.adjoint_factor * size * problem.column_sizes[free]
+    error = adjoint_error(problem, theta)[free]
     error = error + problem.imbalance + np.broadcast_to(side.residual_error, x.shape)[free]
     error = error + 4.0 * EPS * np.abs(side.residual[free])
     indefiniteness = 0.0
@@ -949,6 +950,11 @@ def cost_of_free(
     largest = float(np.abs(r.value).max())
     if not r.above.any() and not indefiniteness:
         return FreeCost(0.0, residual=largest)
+    own = float("inf")
+    if not indefiniteness:
+        own = own_growth_cost(problem, x, theta, t, t_error, primal, r)
+        if own <= enough:
+            return FreeCost(own, residual=largest)
     if problem not in _BOXES:  # a problem never changes, and is judged at many points
         _BOXES[problem] = bounding_box(problem)
     low, high = _BOXES[problem]
@@ -958,7 +964,7 @@ def cost_of_free(
     if not unbounded.any():
         cost = float(r.above @ reach)
         if cost > enough:
-            cost = min(cost, alone_cost(problem, r, ~unbounded, reach, pair, distance))
+            cost = min(cost, own, alone_cost(problem, r, ~unbounded, reach, pair, distance))
         return FreeCost(
             cost + 0.5 * indefiniteness * float(reach @ reach), residual=largest
         )
@@ -974,7 +980,7 @@ def cost_of_free(
         cost = nearby_cost(problem, r, taken_up, reach, pair, distance, enough)
     if not (cost <= enough or unbounded.all()):
         cost = min(cost, nearby_cost(problem, r, ~unseen, reach, pair, distance, enough))
-    cost += far
+    cost = min(cost + far, own)
     if np.isfinite(cost):
         if not (indefiniteness or far):
             return FreeCost(cost, residual=largest)
@@ -993,6 +999,21 @@ def cost_of_free(
             return FreeCost(cost, residual=largest)
     cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
     return FreeCost(cost + rest + 0.5 * indefiniteness * within * within, within, largest)
+
+
+def adjoint_error(problem: Problem, theta: Array) -> Array:
+    """Rounding of ``A' theta`` at most, shape (d,): a share of ``sum_i |a_ij theta_i|``.
+
+    Rows of one entry, as of an L1 norm, are in the sum of that coordinate alone.
+    """
+    design, others, own = problem.design, theta, np.zeros(problem.d)
+    if isinstance(design, Rows) and problem.n <= ALONE * problem.d:
+        terms, places, factors = design.single
+        np.add.at(own, places, np.abs(factors * theta[terms]))
+        others = theta.copy()
+        others[terms] = 0.0
+    size = float(np.sqrt(np.sum(others * others))) * (1.0 + 4 * (problem.n + 8) * EPS)
+    return np.asarray(design.adjoint_factor * (size * problem.column_sizes + own))
 
 
 def nearby_cost(
@@ -1316,6 +1337,88 @@ def growth_cost(
     if not indefiniteness:
         return cost
     return cost + 0.5 * indefiniteness * (far / float(np.ldexp(1.0, int(power.min())))) ** 2
+
+
+_FEW_OTHERS = 20
+"""Coordinates at most, an intercept among them, that may be without a term of their own."""
+
+
+def own_growth_cost(
+    problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual
+) -> float:
+    """The same where nearly all coordinates have terms of their own, as of an L1 norm; else inf.
+
+    With the linear term these are worth at least ``kappa_j |y_j|``, so that a y that is no worse
+    has ``sum_i s_i |<a_i, y>| + sum_j kappa_j |y_j| <= B`` over the other terms i, whatever
+    constraints say. Slopes u of these take up r at the few other coordinates O, the terms of their
+    own the rest, ``rho = r - A' u``::
+
+        <r, x - y> <= max(|u_i| / s_i, |rho_j| / kappa_j)
+                      (B + sum_i s_i |t_i| + sum_j kappa_j |x_j|).
+
+    No factorisation is needed. What rounding leaves at O is charged with ``|y_O| <= B (1 + max_j
+    |S A_j| / kappa_j) / sigma``, sigma the smallest singular value of ``S A_O``, ``S = diag(s)``.
+    """
+    f, design, d = problem.losses, problem.design, problem.d
+    if not isinstance(design, Rows) or problem.penalty is not None or len(r.free) < d:
+        return float("inf")
+    if problem.n > ALONE * d:
+        return float("inf")
+    terms, places, factors = design.single
+    count = 0 if problem.side is None else len(problem.side.offset)
+    if len(terms) + count < max(d - _FEW_OTHERS, 0.5 * d):
+        return float("inf")
+    plain = (f.b[terms] == 0.0) & (f.e[terms] == 0.0) & (f.q[terms] == 0.0)
+    terms, places, factors = terms[plain], places[plain], factors[plain]
+    ends = np.sort([factors * f.lo[terms], factors * f.hi[terms]], axis=0)
+    up, down = problem.linear.copy(), -problem.linear
+    np.add.at(up, places, ends[1])
+    np.add.at(down, places, -ends[0])
+    if problem.side is not None:
+        for kind, _, rows in problem.side.blocks():
+            some, offset = problem.side.matrix[rows], problem.side.offset[rows]
+            single = (np.diff(some.indptr) == 1) & (offset == 0.0) & (kind == "nonneg")
+            entry = some.indptr[:-1][single]
+            positive = some.data[entry] > 0.0
+            down[some.indices[entry[positive]]] = np.inf
+            up[some.indices[entry[~positive & (some.data[entry] < 0.0)]]] = np.inf
+    kappa = np.minimum(up, down)
+    sizes = np.abs(problem.linear) + np.bincount(
+        places, np.where(np.isfinite(ends), np.abs(ends), 0.0).sum(axis=0), d
+    )
+    kappa -= 4 * (len(terms) + 4) * EPS * sizes
+    held = kappa > 0.0
+    others = np.flatnonzero(~held)
+    if len(others) > min(_FEW_OTHERS, 0.5 * d) or problem.linear[others].any():
+        return float("inf")
+    s = np.minimum(-f.lo, f.hi)
+    usual = float(np.abs(theta).max(initial=0.0))
+    s = np.where(np.isfinite(s), s, np.where(f.q > 0, usual, 0.0))
+    s[terms] = 0.0
+    reach = primal - problem.constant + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
+    reach = (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
+    bounded = np.where(np.isfinite(kappa), kappa, 0.0)[held] @ np.abs(x[held])
+    across = (reach + float(s @ (np.abs(t) + t_error)) + float(bounded)) * (1.0 + 1e-9)
+    rho, ratio, rest = r.above.copy(), 0.0, 0.0
+    if len(others):
+        columns = s[:, None] * design.take_columns(others).dense()
+        values = np.linalg.svd(columns, compute_uv=False)
+        least = float(values[-1]) - 4 * (problem.n + 8) * EPS * float(values.sum())
+        if not least > 0.0:
+            return float("inf")
+        u = s * np.linalg.lstsq(columns.T, r.value[others], rcond=None)[0]
+        ratio = float(np.abs(u[s > 0.0] / s[s > 0.0]).max())
+        moved = design.adjoint(u)
+        size = float(np.sqrt(np.sum(u * u))) * (1.0 + 1e-9)
+        error = (design.adjoint_factor + 4.0 * EPS) * size * problem.column_sizes
+        rho += np.abs(moved) + error
+        left = np.abs(r.value - moved)[others] + r.error[others] + error[others]
+        steep = float(s.max()) * problem.column_sizes[held] / kappa[held]
+        far = reach * (1.0 + float(steep.max(initial=0.0))) / least * (1.0 + 1e-9)
+        far += float(np.linalg.norm(x[others])) * (1.0 + 1e-9)
+        rest = float(np.linalg.norm(left)) * far * (1.0 + 1e-9)
+    ratio = max(ratio, float((rho[held] / kappa[held]).max(initial=0.0))) * (1.0 + 1e-9)
+    return ratio * across + rest
 
 
 # -- an L1 norm without a quadratic term ----------------------------------------------------------

@@ -414,6 +414,11 @@ data, 100 to 20,000 terms x 20 to 10,000: mostly 0.2 to 1 times what was measure
 LEAST = 0.1
 """Seconds that a solve may take before it is given up for a plain one, however small."""
 
+OF_COLUMNS = 2.0
+"""The same in units of what is estimated of a plain solve where columns are left out: it takes 2 to
+10 times that where they are kinks' (absolute, quantile and hinge losses, 150 x 600 to 300 x 1,500,
+L1 norms, signs and sums beside them), and 1.3 to 7 times where they are squares'."""
+
 LOADING = 0.6
 """Seconds on top where numba is yet to be imported and what it compiled to be loaded: once a
 process, and the solves after it gain. (a9a: 0.8 s in the first call, 0.3 after it; plainly 2.1.)"""
@@ -434,7 +439,8 @@ def most_seconds(problem: Problem, original: Any) -> float:
     """
     size = measured(original)
     loading = LOADING if size.compiled and not loops_loaded() else 0.0
-    return max(LEAST, plain_seconds(problem), size.at_least()) + loading
+    of_columns = OF_COLUMNS * size.seconds_of_columns()
+    return max(LEAST, plain_seconds(problem), size.at_least(), of_columns) + loading
 
 
 def plain_seconds(problem: Problem) -> float:

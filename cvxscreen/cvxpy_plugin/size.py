@@ -292,6 +292,8 @@ class Size(NamedTuple):
         Whether Huber's loss is among the terms, or most are squared, and nothing is bounded.
     tied : bool
         Whether a constraint has several coordinates.
+    curved : bool
+        Whether what stands before the columns that `columns` counts has no kinks.
     compiled : bool
         Whether screening takes compiled loops from the first time on.
     needs : Needs or None
@@ -314,6 +316,7 @@ class Size(NamedTuple):
     grouped: bool = False
     smooth: bool = False
     tied: bool = False
+    curved: bool = False
     compiled: bool = False
     needs: Needs | None = None
     reason: str = ""
@@ -346,9 +349,10 @@ class Size(NamedTuple):
         entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
         return self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
 
-    def _seconds_of_columns(self) -> float:
+    def seconds_of_columns(self, solver: str = "") -> float:
         """The same of what `columns` counts."""
-        return self.columns * (OF_SMOOTH_COLUMN if self.smooth else OF_COLUMN)
+        slower = TIED if self.curved and self.tied and self._osqp(solver) else 1.0
+        return slower * self.columns * (OF_SMOOTH_COLUMN if self.curved else OF_COLUMN)
 
     def short_squares_pay(self) -> bool:
         """Whether a plain solve is worth writing long residuals as a triangle's."""
@@ -362,7 +366,7 @@ class Size(NamedTuple):
             self.seconds(solver),
             height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
             self._seconds_of_squares(),
-            self._seconds_of_columns(),
+            self.seconds_of_columns(solver),
             OF_PIECE * self.pieces,
         )
 
@@ -397,7 +401,7 @@ class Size(NamedTuple):
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
-        enough |= self._seconds_of_columns() >= (ALONE if self.smooth else COLUMNS)
+        enough |= self.seconds_of_columns(solver) >= (ALONE if self.curved else COLUMNS)
         many = self.terms >= self.needs.terms and self.seconds(solver) >= self.needs.at_least
         if slow or enough or many:
             return ""
@@ -667,8 +671,12 @@ class _Walk:
         self.under_squares: set[int] = set()
         # Those of each constraint; whether one has several coordinates, and is no equation.
         self.constrained: list[set[int]] = signed
+        # By variable: rows of its own, as of bounds or an L1 norm, and its own squares.
+        self.own_rows: dict[int, float] = {}
+        self.own_squares: dict[int, float] = {}
         # Variables that bounds hold at 0, and whether there are constraints but bounds.
         self.held_by_bounds = {v.id for v in variables if _sign(v)}
+        self.other_rows = 0.0
         self.beyond_bounds = any(v.attributes[n] for v in variables for n in ("PSD", "NSD"))
         self.tied, self.limited = False, bool(signed)
         # Atoms with terms, how many these are, and whether some are the largest of several values;
@@ -714,12 +722,18 @@ class _Walk:
             if long and part.is_affine() and not part.parameters():
                 self._count_residuals(part, weight)
             self.follow(part, 0.0 if long else rows, weight)
-        self.other_kinds |= self.kinked > before
+        self.other_kinds |= self.kinked > before and not _between(constraint)
         self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)
+        own = constraint.variables()
         self.beyond_bounds |= not bounded
         self.held_by_bounds |= bounded if at_zero else set()
-        own = constraint.variables()
+        alone = bounded or _between(constraint)
+        self.held_by_bounds |= alone - bounded  # by an L1 norm in other words
+        for key in alone:
+            self._own(key, weight * rows)
+        if not alone:
+            self.other_rows += weight * rows
         self.constrained.append({variable.id for variable in own})
         self.tied |= constraint.size < sum(variable.size for variable in own)
         self.limited |= type(constraint) not in EQUATIONS
@@ -768,6 +782,8 @@ class _Walk:
             if name in ("norm1", "abs"):
                 bare = _bare(here.args[0])
                 self.shrunk |= bare
+                for key in bare:
+                    self._own(key, weight * here.args[0].size)
                 self.doubled += 0.0 if bare else weight * here.args[0].size
             if objective and name in SQUARES and not unknown:
                 inner = here.args[0]
@@ -776,7 +792,11 @@ class _Walk:
                 if type(inner).__name__ in NORMS:
                     self.under_squares.add(id(inner))
                     inner = inner.args[0]
-                self.squared |= _bare(inner)
+                bare = _bare(inner)
+                self.squared |= bare
+                for key in bare if inner.size >= ROWS_PER_ENTRY else ():
+                    before = self.own_squares.get(key, 0.0)
+                    self.own_squares[key] = before + weight * inner.size
                 self._count_residuals(inner, weight)
             elif self._is_length(here, rows, objective):
                 inner = here.args[0]
@@ -819,6 +839,9 @@ class _Walk:
             return is_two(expr.p) and id(expr) not in self.under_squares
         return name in SQUARES and not objective and rows <= 1.0
 
+    def _own(self, key: int, rows: float) -> None:
+        self.own_rows[key] = self.own_rows.get(key, 0.0) + rows
+
     def _count_residuals(self, residuals: Any, weight: float) -> None:
         if residuals.size >= ROWS_PER_ENTRY:
             for variable in residuals.variables():
@@ -844,9 +867,9 @@ class _Walk:
         free &= not self.constrained or all(self._wide(key) for key in self.sizes)
         normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
-        # Losses alone stand beside what holds them, and their data are dense.
-        single = not (self.beyond_bounds or self.spectral or self.foreign)
-        many = {k for k in held_at_zero - tall - normed - broad if single and self._dense_data(k)}
+        # Few constraints but bounds stand beside what holds them, and their data are dense.
+        few = not (self.spectral or self.foreign or self.other_kinds or self.beside)
+        many = {k for k in held_at_zero - tall - normed if few and self._dense_data(k)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         held = self._held(tall)
         reason = self._refusal(tall, terms, held or bool(broad))
@@ -859,6 +882,7 @@ class _Walk:
         folded = 0.0 if self._lasso else self._folded()
         most = max([terms, *map(self._rows_of_data, many)])
         smooth = "huber" in self.kinds or self.rounded >= 0.5 * most > 0.0
+        curved = smooth or any(self._residuals(k) >= 0.5 * most for k in many)
         coordinates = tall | normed | broad | many | (self.residuals.keys() if folded else set())
         found = Size(
             terms=terms,
@@ -871,7 +895,7 @@ class _Walk:
             distances=self.distances,
             doubled=min(self.doubled, terms),
             columns=sum(
-                self.entries[k] * min(self._rows_of_data(k), self.sizes[k]) for k in many
+                self._entries_of_data(k) * min(self._rows_of_data(k), self.sizes[k]) for k in many
             ),
             parametric=self.parametric if "huber" in self.kinds or self.rounded else 0.0,
             quadratic=not self.conic
@@ -879,6 +903,7 @@ class _Walk:
             grouped=self.grouped,
             smooth=smooth and not self.limited,
             tied=self.tied,
+            curved=curved,
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
@@ -975,15 +1000,27 @@ class _Walk:
         return self.sizes[key] >= fewest and key not in self.squared | self.formed
 
     def _dense_data(self, key: int) -> bool:
-        """Whether one that no square holds has many entries, and dense data in rows that can go."""
+        """Whether one has many entries, and dense data in rows that can go or under squares."""
         rows, count = self._rows_of_data(key), self.sizes[key]
-        if count < WIDE_COLUMNS or key in self.squared | self.formed:
+        # Beside kinks and an L1 norm alone the interior point method takes all columns as well.
+        alone = not (self._residuals(key) or self.other_rows or key in self.held_by_bounds)
+        fewest = WIDE_COLUMNS if alone else max(WIDE_COLUMNS, WIDE_SHARE * rows)
+        if count < fewest or key in self.formed:
             return False
-        return self.entries.get(key, 0.0) >= DENSE_SHARE * rows * count > 0.0
+        return self._entries_of_data(key) >= DENSE_SHARE * rows * count > 0.0
 
     def _rows_of_data(self, key: int) -> float:
-        """The rows that one is in, but for its own L1 norm's."""
-        return self.rows.get(key, 0.0) - (self.sizes[key] if key in self.shrunk else 0.0)
+        """The rows that one is in, but for those of its own."""
+        rows = self.rows.get(key, 0.0) - self.own_rows.get(key, 0.0)
+        return rows + self._residuals(key)
+
+    def _residuals(self, key: int) -> float:
+        """The residuals under squares that one is in, but for its own squares."""
+        return self.residuals.get(key, 0.0) - self.own_squares.get(key, 0.0)
+
+    def _entries_of_data(self, key: int) -> float:
+        """Entries of the data in these, and few others."""
+        return self.entries.get(key, 0.0) + self.smooth.get(key, 0.0)
 
     def _data_in_rows(self, key: int) -> bool:
         """The same of data in rows that can."""
@@ -1031,6 +1068,23 @@ def _bounds(constraint: Any) -> tuple[set[int], bool]:
         return set(), False
     at_zero = all(part.value is not None and not np.all(part.value) for part in fixed)
     return {inner.id}, at_zero and not around and whole >= inner.size
+
+
+def _between(constraint: Any) -> set[int]:
+    """The variables of rows of an entry of each of two or three, ``w <= t``, ``w == u - v``.
+
+    What is under ``abs`` is counted there.
+    """
+    if type(constraint) not in ROWS or constraint.size < WIDE_COLUMNS:
+        return set()
+    equal = type(constraint) in EQUATIONS
+    parts = [part for part in constraint.args if not (part.is_constant() and part.is_scalar())]
+    if equal:
+        parts = [p for e in parts for p in (e.args if type(e).__name__ == "AddExpression" else [e])]
+    inner = [part.args[0] if type(part).__name__ == "abs" else part for part in parts]
+    if len(parts) != 2 + equal or not all(map(_bare, inner)):
+        return set()
+    return set().union(*map(_bare, parts))
 
 
 def _curves(args: Sequence[Any]) -> bool:

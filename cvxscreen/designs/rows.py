@@ -326,10 +326,12 @@ class Rows:
     def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
         """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` are ``||a_i||``.
 
-        By Cauchy and Schwarz; entry by entry, in a pass, where a few rows say that this is far too
-        much: beside features far from 0 an intercept is as large as these, and meets ones.
+        Zeros of x are added without rounding. By Cauchy and Schwarz; entry by entry, in a pass,
+        where a few rows say that this is far too much: beside features far from 0 an intercept is
+        as large as these, and meets ones.
         """
         x = np.abs(np.asarray(x, dtype=np.float64))
+        factor = min(self.forward_factor, gamma(int(np.count_nonzero(x)) + 4))
         error = float(np.linalg.norm(x)) * sizes
         n, p = self.matrix.shape
 
@@ -342,7 +344,7 @@ class Rows:
             for start in range(0, n, _BLOCK_ROWS):
                 rows = slice(start, start + _BLOCK_ROWS)
                 error[rows] = np.minimum(error[rows], entrywise(*self._sizes(rows)))
-        return self.forward_factor * error
+        return factor * error
 
     def _sizes(self, rows: slice) -> tuple[Any, Array, float | Array]:
         """The absolute values of some rows: their entries, their further ones, their factors."""

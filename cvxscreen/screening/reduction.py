@@ -497,10 +497,12 @@ def _solution_bound(problem: Problem) -> float:
 
 def with_features(problem: Problem, features: NDArray[np.intp]) -> Problem:
     """`problem` with all features but these put to 0."""
-    if problem.side is not None or not isinstance(problem.quadratic, Quadratic):
-        raise InvalidInput("only features without side constraints and kernels can be dropped.")
+    if not isinstance(problem.quadratic, Quadratic):
+        raise InvalidInput("only features without kernels can be dropped.")
+    side = problem.side
     narrow = replace(
         problem,
+        side=None if side is None else replace(side, matrix=side.matrix[:, features]),
         design=narrowed(problem.design, features),
         quadratic=problem.quadratic.take(features),
         linear=problem.linear[features],

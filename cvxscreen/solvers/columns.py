@@ -6,14 +6,17 @@ the problem without its column stays there if that range holds the slope that ba
 
 ::
 
-    -(A' theta + q)_j in sum_i a_i [low_i, high_i],
+    -(A' theta + q - F' mu)_j in sum_i a_i [low_i, high_i],
 
 and otherwise is let in (column generation; Lubbecke and Desrosiers 2005). The problem in the other
 columns is a restriction: its value bounds the optimum from above, and the certificate of the whole
 problem judges the pair. What is left of it has few coordinates, however many the data have; of its
 terms those are left out again that `cvxscreen.solvers.relaxation` leaves out.
 
-Bounds that are side constraints are made terms for it (`BoundsAsTerms`).
+Side constraints ``F x + f in K`` keep their rows and multipliers ``mu``. Where they do not hold
+at 0 the first columns are those that bring them nearest to holding, and twice as many where the
+restriction has no feasible point. Bounds that are side constraints are made terms for it
+(`BoundsAsTerms`).
 """
 
 from __future__ import annotations
@@ -26,12 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import Selection, with_features
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
-from cvxscreen.solvers.interior_point import able
+from cvxscreen.solvers.interior_point import InteriorPoint, able
 from cvxscreen.solvers.relaxation import ScreenedRelaxation, few_terms
 from cvxscreen.solvers.screened import ProblemInMemory, Times, run
 from cvxscreen.solvers.solution import Answer, Solution
@@ -87,7 +91,10 @@ class UnitTerms(Immutable):
     def of(cls, problem: Problem) -> UnitTerms | None:
         """Those of `problem`; None where they hold less than half of it, or it is not wide."""
         design, f, d = problem.design, problem.losses, problem.d
-        if not isinstance(design, Rows) or problem.side is not None or problem.penalty is not None:
+        if not isinstance(design, Rows) or problem.penalty is not None:
+            return None
+        dims = () if problem.side is None else problem.side.dims
+        if any(kind == "psd" for kind, _ in dims):
             return None
         terms, coordinates, factors = design.single
         if 2 * len(terms) < d or problem.quadratic.matrix is not None:
@@ -101,7 +108,8 @@ class UnitTerms(Immutable):
             least, most = (np.bincount(coordinates, end, d) for end in ends)
         held = least < most
         held[coordinates[bent]] = False
-        if 2 * int(held.sum()) < d or WIDE * (problem.n - len(terms)) > d:
+        others = problem.n - len(terms) + sum(size for _, size in dims)
+        if 2 * int(held.sum()) < d or WIDE * others > d:
             return None
         mine = held[coordinates]
         return cls(
@@ -113,6 +121,15 @@ class UnitTerms(Immutable):
         """By how much the total slopes `wanted` are beyond what the terms may have, (d,)."""
         beyond = np.maximum(np.maximum(self.least - wanted, wanted - self.most), 0.0)
         return np.where(self.held, beyond, 0.0)
+
+    def reach(self, wanted: Array) -> Array:
+        """The same where nothing but a bound holds a coordinate: how far `wanted` can move it."""
+        no = np.zeros(len(wanted))
+        free = replace(
+            self, least=np.where(np.isinf(self.least), self.least, no),
+            most=np.where(np.isinf(self.most), self.most, no),
+        )
+        return free.excess(wanted)
 
     def inside(self, wanted: Array) -> Mask:
         """Coordinates whose total slopes are well inside of a range that is finite, (d,)."""
@@ -145,36 +162,55 @@ class BoundsAsTerms(NamedTuple):
     Attributes
     ----------
     problem, equivalent : Problem
-        The terms of `equivalent` are those of `problem`, and then one for each bound.
+        The terms of `equivalent` are those of `problem`, and then one for each bound; other side
+        constraints are its own.
+    bounds, others : arrays of int
+        The rows of the side constraints that are bounds, and the others.
     """
 
     problem: Problem
     equivalent: Problem
+    bounds: Index
+    others: Index
 
     @classmethod
     def of(cls, problem: Problem) -> BoundsAsTerms | None:
-        """`problem` so; None where there are other constraints, or squares."""
-        design, side, quadratic = problem.design, problem.side, problem.quadratic
-        if side is None or not isinstance(design, Rows) or not quadratic.free.all():
+        """`problem` so; None where it has none."""
+        design, side = problem.design, problem.side
+        if side is None or not isinstance(design, Rows):
             return None
-        single = (np.diff(side.matrix.indptr) == 1).all()
-        if not single or any(kind != "nonneg" for kind, _ in side.dims):
+        single = np.diff(side.matrix.indptr) == 1
+        dims, bound = [], np.zeros(len(single), dtype=bool)
+        for kind, size, rows in side.blocks():
+            if kind == "nonneg":
+                bound[rows] = single[rows]
+                size -= int(single[rows].sum())
+            dims += [(kind, size)] if size else []
+        bounds, others = np.flatnonzero(bound), np.flatnonzero(~bound)
+        if not len(bounds):
             return None
-        no = np.zeros(len(side.offset))
-        hard = Losses(-side.offset, no, no, np.full(len(no), -np.inf), no)
-        design, losses = with_terms(design, problem.losses, side.matrix, hard)
-        return cls(problem, replace(problem, design=design, losses=losses, side=None, layout=None))
+        no = np.zeros(len(bounds))
+        hard = Losses(-side.offset[bounds], no, no, np.full(len(no), -np.inf), no)
+        design, losses = with_terms(design, problem.losses, side.matrix[bounds], hard)
+        rest = SideConstraints(side.matrix[others], side.offset[others], tuple(dims))
+        equivalent = replace(
+            problem, design=design, losses=losses, side=rest if dims else None, layout=None
+        )
+        return cls(problem, equivalent, bounds, others)
 
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""
-        rest = self.equivalent.n - self.problem.n
-        multipliers = np.zeros(rest) if start.multipliers is None else start.multipliers
-        return Start(start.x, np.concatenate([start.theta, -multipliers]))
+        m = len(self.bounds) + len(self.others)
+        mu = np.zeros(m) if start.multipliers is None else start.multipliers
+        theta = np.concatenate([start.theta, -mu[self.bounds]])
+        return Start(start.x, theta, multipliers=mu[self.others])
 
     def invert(self, found: Solution, tol: float) -> Solution:
         """A solution of `equivalent` as one of `problem`, certified there to `tol`."""
-        n = self.problem.n
-        return found.carried_to(self.problem, found.x, found.theta[:n], -found.theta[n:], tol)
+        n, mu = self.problem.n, np.zeros(len(self.bounds) + len(self.others))
+        if len(found.theta) == self.equivalent.n and len(found.multipliers) == len(self.others):
+            mu[self.bounds], mu[self.others] = -found.theta[n:], found.multipliers
+        return found.carried_to(self.problem, found.x, found.theta[:n], mu, tol)
 
 
 class Lifted(NamedTuple):
@@ -182,6 +218,7 @@ class Lifted(NamedTuple):
 
     x: Array
     theta: Array
+    multipliers: Array
     wanted: Array
 
 
@@ -193,12 +230,17 @@ class ScreenedColumns(
     Parameters as of `ProblemInMemory`; `bounds` prove nothing here.
     """
 
+    narrows = True
+
     def set_up(self) -> None:
         """Nothing is let in yet but what no term holds."""
         units = UnitTerms.of(self.problem)
         if units is None:
             raise TypeError("no terms hold the coordinates of this problem at 0")
         self.units, self.bounds = units, ()
+        if self.inner.traits.reaches_target and not self.problem.without_curvature:
+            # Of few columns beside squares, too, it is the one that ends at an optimum of kinks.
+            self.inner = InteriorPoint(limits=self.limits)
         self.working_set = ~units.held
         self.missing: Mask = np.zeros(self.problem.d, dtype=bool)
         self.last: Lifted | None = None
@@ -210,13 +252,30 @@ class ScreenedColumns(
         if start is None:
             start = Start(np.zeros(problem.d), problem.losses.slope(np.zeros(problem.n)))
         self.working_set |= start.x != 0.0
-        self.working_set |= self.asking(self.wanted(start.theta))
+        self.working_set |= self.asking(self.wanted(start.x, start.theta, start.multipliers))
+        if problem.side is not None:
+            slack = problem.side.slack(start.x)
+            outside = slack - problem.side.project(slack)
+            self.moving = self.units.reach(-problem.side.adjoint(outside))
+            self.working_set |= self.reaching(max(AT_ONCE, len(slack)))
 
-    def wanted(self, theta: Array) -> Array:
+    def wanted(self, x: Array, theta: Array, multipliers: Array | None) -> Array:
         """The total slopes of the unit terms that balance all other slopes, shape (d,)."""
-        theta = theta.copy()
+        problem, theta = self.problem, theta.copy()
         theta[self.units.terms] = 0.0
-        return np.asarray(-(self.problem.design.adjoint(theta) + self.problem.linear))
+        slopes = problem.design.adjoint(theta) + problem.linear + problem.quadratic.apply(x)
+        if problem.side is not None and multipliers is not None and len(multipliers):
+            slopes -= problem.side.adjoint(multipliers)
+        return np.asarray(-slopes)
+
+    def reaching(self, count: int) -> Mask:
+        """So many more columns that bring the side constraints nearest to holding."""
+        moving = np.where(self.working_set, 0.0, self.moving)
+        found = moving > 0.0
+        if np.count_nonzero(found) > count:
+            found[:] = False
+            found[np.argsort(-moving, kind="stable")[:count]] = True
+        return found
 
     def asking(self, wanted: Array) -> Mask:
         """Columns that ask to be let in: those farthest beyond their ranges."""
@@ -249,9 +308,9 @@ class ScreenedColumns(
         def lift(found: SubproblemResult) -> Lifted:
             x, theta = np.zeros(problem.d), np.zeros(problem.n)
             x[features], theta[rows] = found.x, found.theta
-            wanted = self.wanted(theta)
+            wanted = self.wanted(x, theta, found.multipliers)
             theta[units.terms[out]] = units.shared(wanted)[out]
-            return Lifted(x, theta, wanted)
+            return Lifted(x, theta, found.multipliers, wanted)
 
         return reduced, lift
 
@@ -270,7 +329,7 @@ class ScreenedColumns(
         word = "optimal" if found.status == "optimal" else "inaccurate"
         if not np.isfinite(found.x).all():
             word = found.status
-        self.result = SubproblemResult(word, found.x, found.theta)
+        self.result = SubproblemResult(word, found.x, found.theta, found.multipliers)
         return self.result if self.result.usable else None
 
     def evaluate(self, lifted: Lifted, selection: Selection) -> Lifted:
@@ -280,11 +339,16 @@ class ScreenedColumns(
     def put_back(self, selection: Selection, point: Lifted | None) -> int:
         """Let in the columns that the slopes ask for; all of them where there was no answer.
 
-        A restriction may have none, as where constraints need what was left out.
+        A restriction may have none, as where constraints need what was left out: twice as many
+        columns are let in then if they bring these nearer to holding.
         """
         everything = bool(self.working_set.all())
         if point is None:
             self.finished, self.missing = everything, ~self.working_set
+            if self.problem.side is not None and self.result.status == "infeasible":
+                more = self.reaching(int(self.working_set.sum()))
+                few = np.count_nonzero(self.working_set | more) <= SHARE * self.problem.d
+                self.missing = more if more.any() and few else self.missing
             return int(self.missing.sum())
         self.last, self.missing = point, self.asking(point.wanted)
         before, self.value = self.value, self.problem.primal(point.x)
@@ -305,7 +369,7 @@ class ScreenedColumns(
 
     def certified_pair(self, point: Lifted) -> Answer:
         """The point with the certificate of the whole problem."""
-        return Answer.of(self.problem, point.x, point.theta, np.zeros(0), self.tol)
+        return Answer.of(self.problem, point.x, point.theta, point.multipliers, self.tol)
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
         """Record the round, and let in what asked for it."""

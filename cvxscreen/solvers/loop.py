@@ -150,6 +150,8 @@ def solve_screened(
             return pilot
         if np.isfinite(pilot.x).all():
             start = Start(pilot.x, pilot.theta, multipliers=pilot.multipliers)
+    if solver.name == "INTERIOR_POINT" and not kind.narrows:
+        solver = loaded("cvxscreen.solvers.interior_point:able")(solver, problem, solver.limits)
     screened = kind(problem, solver, mode, tol, bounds, on_round)
     with _few_blas_threads(problem):
         screened.begin(start, solve_screened)
@@ -165,7 +167,7 @@ def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, A
     cones = problem.side is not None and not problem.n
     if cones and loaded("cvxscreen.solvers.cones:has_cones_alone")(problem):
         place = "cvxscreen.solvers.cones:ScreenedCones"
-    elif mode == "certified" and problem.without_curvature and held_at_zero(problem):
+    elif mode == "certified" and held_at_zero(problem):
         place = "cvxscreen.solvers.columns:ScreenedColumns"
     elif problem.without_curvature:
         proximal = mode == "safe" and not problem.losses.any_hard

@@ -159,8 +159,9 @@ def _is_for_interior_point(problem: Problem) -> bool:
     if loaded("cvxscreen.solvers.interior_point:takes")(problem):
         return True
     # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
-    wide = problem.side is None and problem.penalty is None and isinstance(problem.design, Rows)
-    return wide and loaded("cvxscreen.solvers.columns:UnitTerms").of(problem) is not None
+    if loaded("cvxscreen.solvers.loop:held_at_zero")(problem):
+        return True
+    return loaded("cvxscreen.solvers.loop:bounds_as_terms")(problem) is not None
 
 
 def _is_for_prox_newton(problem: Problem) -> bool:

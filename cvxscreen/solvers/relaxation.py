@@ -44,7 +44,6 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.extensions import loaded
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
@@ -549,8 +548,6 @@ class ProximalSteps(ScreenedRelaxation):
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """From the start, or from the optimum of a sample: any point will do."""
         self.step_solver = solve
-        able = loaded("cvxscreen.solvers.interior_point:able")
-        self.inner = able(self.inner, self.problem, self.limits)
         problem, x = self.problem, np.zeros(self.problem.d)
         if start is not None:
             x = start.x

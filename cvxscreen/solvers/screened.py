@@ -191,9 +191,12 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
     ----------
     piloted : bool
         Whether the built-in solver goes before another one that is named.
+    narrows : bool
+        Whether the reduced problems have few columns, whatever the problem has.
     """
 
     piloted: ClassVar[bool] = True
+    narrows: ClassVar[bool] = False
 
     def __init__(
         self,

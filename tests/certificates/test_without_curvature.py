@@ -631,3 +631,135 @@ def test_an_optimum_of_marks_is_certified_though_fewer_slopes_than_coordinates_h
     assert not certify(problem, x + 1e-3, theta, tol=1e-11).ok
     theta[np.flatnonzero(t == ends.b)[0]] += 1e-8  # a residual that is no rounding
     assert not certify(problem, x, theta, tol=1e-11).ok
+
+
+def own_terms(seed: int, *, others: int, linear: bool, side: bool) -> tuple[Problem, np.ndarray]:
+    """Losses of more coordinates than terms, all but `others` with a term of their own.
+
+    An L1 norm, or signs and a linear term; with one equation beside that the point satisfies.
+    """
+    rng = np.random.default_rng(seed)
+    n, d = 6, 14
+    A = rng.standard_normal((n, d + others))
+    unit = np.eye(d, d + others) * rng.choice([-1.0, 0.5, 2.0], d)[:, None]
+    x = np.where(rng.random(d + others) < 0.4, np.abs(rng.standard_normal(d + others)), 0.0)
+    b = np.r_[A @ x + rng.standard_normal(n), np.zeros(d)]
+    kappa = rng.uniform(1.0, 3.0, d)
+    q = np.r_[kappa * np.abs(np.diag(unit)), np.zeros(others)] if linear else np.zeros(d + others)
+    sign = np.sign(np.diag(unit))
+    lo = np.r_[np.full(n, -1.0), np.where(sign > 0, -np.inf, 0.0) if linear else -kappa]
+    hi = np.r_[np.full(n, 1.0), np.where(sign > 0, 0.0, np.inf) if linear else kappa]
+    row = rng.standard_normal((1, d + others))
+    constraint = SideConstraints(row, -row @ x, (("zero", 1),)) if side else None
+    problem = Problem(
+        Rows(np.vstack([A, unit])), Losses(b, 0.0, 0.0, lo, hi),
+        Quadratic(np.zeros(d + others)), q, side=constraint,
+    )
+    return problem, x
+
+
+OWN = [(others, linear, side) for others in (0, 1, 2) for linear in (False, True)
+       for side in (False, True)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("others", "linear", "side"), OWN)
+def test_terms_of_single_coordinates_bound_every_better_point(
+    others: int, linear: bool, side: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever slopes and multipliers are, no point is better by more than the gap."""
+    monkeypatch.setattr(module, "nearby_cost", lambda *_: np.inf)
+    problem, x = own_terms(seed, others=others, linear=linear, side=side)
+    rng = np.random.default_rng(50 + seed)
+    best = cs.solve(problem, tol=1e-9)
+    assert best.status == "optimal"
+    for size in (0.0, 1e-6, 0.1):
+        f = problem.losses
+        theta = best.theta + size * rng.standard_normal(problem.n)
+        theta = np.clip(theta, f.lo, f.hi)
+        mu = best.multipliers + size * rng.standard_normal(int(side))
+        for point in (best.x, x):
+            proof = certify(problem, point, theta, mu)
+            assert np.isinf(proof.within)
+            assert np.isfinite(proof.gap)
+            lost = problem.primal(point) - best.certificate.dual
+            assert proof.gap >= problem.primal(point) - best.value
+            assert lost >= -1e-9
+
+
+@pytest.mark.parametrize("side", [False, True])
+@pytest.mark.parametrize("slope", [0.7, -1.3])
+def test_what_a_residual_costs_beside_an_l1_norm_is_attained(slope: float, side: bool) -> None:
+    """``2 |x|`` at 3: -3 is no worse, and there the residual pays all of it."""
+    constraint = SideConstraints([[0.0]], [1.0], (("nonneg", 1),)) if side else None
+    problem = Problem(
+        Rows(np.ones((1, 1))), Losses(0.0, 0.0, 0.0, [-2.0], [2.0]), Quadratic(np.zeros(1)),
+        np.zeros(1), side=constraint,
+    )
+    x = np.array([3.0 * np.sign(slope)])
+    r = module.Residual(np.arange(1), np.array([slope]), np.zeros(1))
+    cost = module.own_growth_cost(problem, x, np.zeros(1), x, np.zeros(1), problem.primal(x), r)
+    paid = slope * float(x[0] - -x[0])
+    assert problem.primal(-x) == problem.primal(x)
+    assert 0.99 * cost < paid <= cost
+
+
+@pytest.mark.parametrize("a", [0.2, -5.0])
+def test_what_an_intercept_without_a_term_of_its_own_costs_is_attained(a: float) -> None:
+    """``|a y + b| + |y|``, of which a residual in b alone is taken up by the first term.
+
+    What that leaves in y is paid along the other term where a is large: ``b = -a y``.
+    """
+    problem = Problem(
+        Rows(np.array([[a, 1.0], [1.0, 0.0]])), Losses(0.0, 0.0, 0.0, [-1.0] * 2, [1.0] * 2),
+        Quadratic(np.zeros(2)), np.zeros(2),
+    )
+    x = np.array([2.0, -2.0 * a]) if abs(a) > 1.0 else np.array([0.0, 2.0])
+    r = module.Residual(np.arange(2), np.array([0.0, np.sign(x[1]) * 0.3]), np.zeros(2))
+    t = problem.design.forward(x)
+    cost = module.own_growth_cost(
+        problem, x, np.zeros(2), t, np.zeros(2), problem.primal(x), r
+    )
+    paid = float(r.value @ (x - -x))
+    assert problem.primal(-x) == problem.primal(x) == 2.0
+    assert 0.99 * cost < paid <= cost
+
+
+def test_what_only_half_of_the_coordinates_have_bounds_nothing() -> None:
+    """Without terms of their own, or with a linear term that these do not outweigh."""
+    problem, x = own_terms(0, others=1, linear=False, side=False)
+    q = problem.linear.copy()
+    q[3] = 100.0
+    r = module.Residual(np.arange(problem.d), np.ones(problem.d), np.zeros(problem.d))
+    t = problem.design.forward(x)
+    arguments = (x, np.zeros(problem.n), t, np.zeros(problem.n), problem.primal(x), r)
+    assert np.isfinite(module.own_growth_cost(problem, *arguments))
+    assert np.isinf(module.own_growth_cost(replace(problem, linear=q), *arguments))
+    few = replace(
+        problem, design=problem.design.take_rows(np.arange(9)),
+        losses=problem.losses.take(np.arange(9)),
+    )
+    assert np.isinf(module.own_growth_cost(few, *(
+        arguments[0], np.zeros(9), t[:9], np.zeros(9), few.primal(x), r
+    )))
+
+
+def test_rows_of_one_entry_round_in_their_own_coordinate_alone() -> None:
+    """``A' theta`` of steep terms of single coordinates, which the others do not feel."""
+    rng = np.random.default_rng(0)
+    A, steep = rng.standard_normal((5, 40)), 10.0 ** rng.uniform(0, 12, 40)
+    losses = Losses(0.0, 0.0, 0.0, np.full(45, -1e13), np.full(45, 1e13))
+    problem = Problem(
+        Rows(np.vstack([A, np.eye(40)])), losses, Quadratic(np.zeros(40)), np.zeros(40)
+    )
+    theta = np.r_[rng.standard_normal(5), steep]
+    error = module.adjoint_error(problem, theta)
+    computed = problem.design.adjoint(theta)
+    for j in range(40):
+        exact = sum(
+            (Fraction(float(a)) * Fraction(float(s))
+             for a, s in zip(A[:, j], theta[:5], strict=True)),
+            Fraction(float(steep[j])),
+        )
+        assert abs(Fraction(float(computed[j])) - exact) <= Fraction(float(error[j]))
+    assert error.min() < 1e-6 * error.max()

@@ -72,6 +72,25 @@ def test_forward_error_is_within_its_factor(kind: str, scale: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_zeros_of_a_point_round_nothing(kind: str) -> None:
+    """Three entries of 400 that are not 0: the error is that of as few."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((40, 400)) * 10.0 ** rng.uniform(-3, 3, 400)
+    if "32" in kind:
+        X = X.astype(np.float32)
+    rows = Rows(sp.csr_matrix(X) if "csr" in kind else X, np.full(40, -2.0), np.ones((40, 1)))
+    x = np.zeros(401)
+    x[[7, 200, 400]] = rng.standard_normal(3)
+    bound = rows.forward_error(x, np.sqrt(rows.weighted_squares(np.ones(401))))
+    computed = rows.forward(x)
+    for i, row in enumerate(rational(rows)):
+        assert abs(Fraction(float(computed[i])) - dot(row, exact(x))) <= Fraction(float(bound[i]))
+    full = rng.standard_normal(401)
+    full *= np.linalg.norm(x) / np.linalg.norm(full)
+    assert bound.max() < 0.05 * rows.forward_error(full, np.ones(40) * 1e4).max()
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_forward_error_beside_features_far_off(kind: str) -> None:
     """An intercept as large as features at 1e8, and it meets ones: no product of two such norms."""
     rng = np.random.default_rng(7)

@@ -10,10 +10,12 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import columns, interior_point, loop
 from cvxscreen.solvers.columns import UnitTerms
+from cvxscreen.solvers.interface import Start
 
 
 @pytest.fixture(autouse=True)
@@ -220,12 +222,113 @@ def test_signs_that_are_constraints_hold_columns_as_well(
     assert loop.bounds_as_terms(problem) is not None
 
 
-def test_other_constraints_stay_constraints() -> None:
-    """A sum beside the signs, and squares."""
-    X, y = data(25)
-    total = np.ones((1, 60)), np.ones(1)
-    for problem in (
-        cs.regression(X, y, loss="squared", C=np.inf, nonneg=True, constraints=total),
-        cs.regression(X, y, loss="absolute", C=0.1, nonneg=True),
-    ):
-        assert loop.bounds_as_terms(problem) is None
+def beside(kind: str, loss: str = "squared", seed: int = 0) -> Problem:
+    """An L1 norm or signs with side constraints, which 0 violates but for ``"sum"``."""
+    X, y = data(25, 100, seed)
+    rows = np.random.default_rng(1).standard_normal((3, 100))
+    limit = np.array([1.0, -2.0, 0.5])
+    if kind == "signs":
+        total = sp.vstack([sp.eye(100), np.ones((1, 100))]), np.r_[np.zeros(100), -1.0]
+        side = SideConstraints(*total, (("nonneg", 100), ("zero", 1)))
+    elif kind == "cone":  # the rows are within 0.5 of their limits
+        side = SideConstraints(
+            sp.vstack([sp.csr_matrix((1, 100)), sp.csr_matrix(rows)]),
+            np.r_[0.5, -limit], (("soc", 4),),
+        )
+    else:
+        dims = (("nonneg", 3),) if kind == "rows" else (("zero", 3),)
+        side = SideConstraints(rows, np.zeros(3) if kind == "sum" else -limit, dims)
+    problem = cs.regression(X, y, loss=loss, penalty="l1", C=0.1, intercept=True)
+    side = replace(side, matrix=sp.hstack([side.matrix, np.zeros((side.matrix.shape[0], 1))]))
+    return replace(problem, side=side, layout=None)
+
+
+@pytest.mark.parametrize("loss", ["squared", "absolute", "huber"])
+@pytest.mark.parametrize("kind", ["sum", "equations", "rows", "cone", "signs"])
+def test_other_side_constraints_stand_beside(
+    kind: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "SHARE", 1.0)
+    problem = beside(kind, loss)
+    found, plain = cs.solve(problem, tol=1e-9), whole(problem, monkeypatch, tol=1e-9)
+    assert (found.status, found.problem) == ("optimal", problem)
+    assert cs.certify(problem, found.x, found.theta, found.multipliers, tol=1e-9).ok
+    assert found.certificate.within == np.inf
+    assert found.value == pytest.approx(plain.value, rel=1e-8)
+    assert 0 < found.rounds[-1].features < problem.d
+    assert problem.side is not None
+    assert problem.side.violation(found.x) <= 1e-9
+    again = cs.solve(problem, tol=1e-9, start=found)
+    assert (again.status, len(again.rounds)) == ("optimal", 1)
+
+
+def test_squares_of_the_coordinates_are_no_reason_to_keep_columns(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their slopes at 0 are those without."""
+    for kind in ("sum", "none"):
+        problem = beside("sum", "absolute")
+        curved = np.r_[np.full(100, 0.3), 0.0]
+        side = problem.side if kind == "sum" else None
+        problem = replace(problem, quadratic=Quadratic(curved), side=side)
+        found = loop.solve_screened(problem, tol=1e-9)
+        assert (found.status, found.solver) == ("optimal", "INTERIOR_POINT")
+        assert 0 < found.rounds[-1].features < problem.d
+        assert found.value == pytest.approx(whole(problem, monkeypatch, tol=1e-9).value, rel=1e-8)
+        safe = cs.solve(problem, tol=1e-6, mode="safe")
+        assert safe.value == pytest.approx(found.value, rel=1e-5)
+
+
+def test_the_first_columns_are_those_that_bring_constraints_nearest_to_holding() -> None:
+    """Of one equation those with the largest entries, on the side that their bounds leave them."""
+    row = np.linspace(-3.0, 2.0, 100)
+    X, y = data(25, 100)
+    side = SideConstraints(
+        sp.vstack([sp.eye(100), row[None, :]]), np.r_[np.zeros(100), -1.0],
+        (("nonneg", 100), ("zero", 1)),
+    )
+    problem = cs.regression(X, y, loss="absolute", C=1.0)
+    problem = replace(problem, side=side, quadratic=Quadratic(np.zeros(100)), layout=None)
+    other = loop.bounds_as_terms(problem)
+    assert other is not None
+    screened = columns.ScreenedColumns(
+        other.equivalent, interior_point.InteriorPoint(), "certified", 1e-9, (), None
+    )
+    screened.begin(Start(np.zeros(100), np.zeros(other.equivalent.n)), cs.solve)
+    screened.working_set[:] = False
+    np.testing.assert_array_equal(np.flatnonzero(screened.reaching(7)), np.arange(93, 100))
+    np.testing.assert_array_equal(screened.reaching(100), row > 0.0)
+
+
+@pytest.mark.parametrize(("upper", "status"), [(0.015, "optimal"), (0.0099, "infeasible")])
+def test_twice_as_many_columns_come_in_where_constraints_need_more(
+    upper: float, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``sum x = 1`` within ``0 <= x <= upper``: 67 of 100 columns, or more than there are."""
+    monkeypatch.setattr(columns, "AT_ONCE", 10)
+    monkeypatch.setattr(columns, "SHARE", 0.9)
+    X, y = data(5, 100)
+    eye = sp.eye(100)
+    side = SideConstraints(
+        sp.vstack([eye, -eye, np.ones((1, 100))]),
+        np.r_[np.zeros(100), np.full(100, upper), -1.0], (("nonneg", 200), ("zero", 1)),
+    )
+    problem = cs.regression(X, y, loss="absolute", C=1.0)
+    problem = replace(problem, side=side, quadratic=Quadratic(np.zeros(100)), layout=None)
+    found = cs.solve(problem, tol=1e-9)
+    assert found.status == status
+    sizes = [entry.features for entry in found.rounds]
+    assert sizes[:3] == sorted(set(sizes[:3]))
+    if status == "optimal":
+        assert found.value == pytest.approx(whole(problem, monkeypatch, tol=1e-9).value, rel=1e-8)
+
+
+def test_in_safe_mode_clarabel_takes_more_columns_than_the_interior_point_method(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There nothing is left out on a prediction."""
+    monkeypatch.setattr(interior_point, "MOST_COORDINATES", 60)
+    problem = beside("sum", "squared")
+    found, safe = cs.solve(problem, tol=1e-7), cs.solve(problem, tol=1e-6, mode="safe")
+    assert max(entry.features for entry in found.rounds) <= 60 < problem.d
+    assert safe.value == pytest.approx(found.value, rel=1e-5)

@@ -683,7 +683,8 @@ def keep_squared_residuals(draft: Draft) -> None:
     mine[source] = True
     for cone, _, _ in norms:
         mine[cone.rows] = True
-    if not (_nearly_all(draft, mine) or _beside_l1_norm(draft, tally, mine)):
+    beside = _nearly_all(draft, mine) or _beside_l1_norm(draft, tally, mine)
+    if not (beside or _held_one_by_one(draft, tally, mine)):
         return
     if len(columns):
         _squares(draft, columns, source, factor)
@@ -758,6 +759,38 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
         if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
             return False
     return bool((bounds[entries == 2] == 1).all() and held[touched].all())
+
+
+def _held_one_by_one(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
+    """Whether rows of one or two entries, as of an L1 norm or bounds, hold most of many columns.
+
+    So do equations of three, as of ``w == u - v``.
+
+    Columns can go then whatever few constraints, or an intercept, stand beside them.
+    """
+    standard = draft.standard
+    if standard.canonical.groups:
+        return False
+    pick = sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)]
+    used = standard.rows.combine(pick)
+    touched = used.dense_columns()
+    touched[used.sparse.indices] = True
+    touched &= standard.own() & ~draft.eliminated
+    coordinates = int(touched.sum())
+    if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
+        return False
+    inside = sp.csr_array(draft.inequalities @ standard.rows.sparse)
+    dense = np.asarray(abs(draft.inequalities) @ standard.rows.dense_rows()) > 0
+    entries = np.diff(inside.indptr)
+    short = ~dense & (entries >= 1) & (entries <= 2)
+    others = ~mine & ~draft.used_rows & ~standard.inside("nonneg")
+    counts = standard.rows.counts()
+    split = others & (counts == 3)
+    many = int((others & (counts > 3)).sum()) + int((~short).sum())
+    held = np.zeros(standard.size, dtype=bool)
+    held[inside[np.flatnonzero(short)].indices] = True
+    held[standard.rows.sparse[np.flatnonzero(split)].indices] = True
+    return WIDE_SHARE * (int(mine.sum()) + many) <= coordinates <= 2 * int((touched & held).sum())
 
 
 def _squares(draft: Draft, columns: Index, source: Index, factor: Array) -> None:

@@ -58,7 +58,7 @@ from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.cones import MANY_CONES
-from cvxscreen.solvers.loop import bounds_as_terms
+from cvxscreen.solvers.loop import bounds_as_terms, held_at_zero
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -361,7 +361,7 @@ def _check_worth(
         return
     if problem.without_curvature and _held_one_by_one(problem):
         return
-    if bounds_as_terms(problem) is not None:
+    if problem.d <= MOST_HELD and (held_at_zero(problem) or bounds_as_terms(problem) is not None):
         return
     raise NotScreenable(
         f"there are {coordinates} coordinates and {terms} terms: with about as many of the "

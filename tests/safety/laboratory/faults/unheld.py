@@ -28,6 +28,21 @@ alone = of(
     f"{PROOF}::test_terms_of_one_coordinate_without_room_leave_it_to_the_others",
     f"{PROOF}::test_rows_of_one_entry_bound_coordinates_however_many_they_are",
 )
+own = of(
+    "certificates/certificate.py",
+    f"{PROOF}::test_what_a_residual_costs_beside_an_l1_norm_is_attained",
+    f"{PROOF}::test_what_an_intercept_without_a_term_of_its_own_costs_is_attained",
+    f"{PROOF}::test_what_only_half_of_the_coordinates_have_bounds_nothing",
+    f"{PROOF}::test_rows_of_one_entry_round_in_their_own_coordinate_alone",
+    f"{PROOF}::test_terms_of_single_coordinates_bound_every_better_point",
+)
+COLUMNS = "solvers/test_columns.py"
+columns = of(
+    "solvers/columns.py", f"{COLUMNS}::test_other_side_constraints_stand_beside",
+    f"{COLUMNS}::test_squares_of_the_coordinates_are_no_reason_to_keep_columns",
+    f"{COLUMNS}::test_the_first_columns_are_those_that_bring_constraints_nearest_to_holding",
+    f"{COLUMNS}::test_twice_as_many_columns_come_in_where_constraints_need_more",
+)
 quadratic = of(
     "core/problem.py", f"{PROOF}::test_a_singular_matrix_leaves_its_kernel_to_the_terms"
 )
@@ -226,4 +241,25 @@ FAULTS = (
     lp("features that ask to be let in", SHRUNK,
        "weights(self.problem) * (1 + ASKED)", "weights(self.problem) * 2.0",
        "the optimum of some features only"),
+    own("what x itself is worth of its own terms", DROPPED,
+        "+ float(s @ (np.abs(t) + t_error)) + float(bounded)", "+ float(s @ (np.abs(t) + t_error))",
+        "a residual is charged for half of the way"),
+    own("a linear term that outweighs an L1 norm", SWAPPED, "kappa = np.minimum(up, down)",
+        "kappa = np.maximum(up, down)", "growth is proven where there is none"),
+    own("what slopes for an intercept leave to the other coordinates", DROPPED,
+        "rho += np.abs(moved) + error", "rho += error",
+        "a residual of an intercept is charged too little"),
+    own("rows of one entry in the rounding of slopes", DROPPED,
+        "(size * problem.column_sizes + own)", "(size * problem.column_sizes)",
+        "steep slopes round for nothing"),
+    columns("the multipliers in what a column is asked", SIGN,
+            "slopes -= problem.side.adjoint(multipliers)",
+            "slopes += problem.side.adjoint(multipliers)",
+            "columns come in and stay out by the wrong costs"),
+    columns("the signs of columns that constraints need", DROPPED,
+            "least=np.where(np.isinf(self.least), self.least, no)", "least=no",
+            "columns come in that may not move that way"),
+    columns("twice as many columns for constraints", DROPPED,
+            "more = self.reaching(int(self.working_set.sum()))", "more = self.reaching(0)",
+            "all columns come in where a few more would do"),
 )

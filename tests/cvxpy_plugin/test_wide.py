@@ -1,0 +1,155 @@
+"""More columns than rows: those that an L1 norm or bounds hold at 0 are left out, whatever else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import cvxscreen as cs
+from cvxscreen.cvxpy_plugin.size import measure
+
+N, D = 40, 330
+TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+
+LOSSES: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "squares": (lambda e: 0.5 * cp.sum_squares(e), 15.0),
+    "absolute": (lambda e: cp.norm1(e), 8.0),
+    "huber": (lambda e: cp.sum(cp.huber(e, 0.5)), 8.0),
+    "quantile": (lambda e: cp.sum(cp.maximum(0.8 * e, -0.2 * e)), 4.0),
+}
+"""Losses of residuals, and a weight of the norm under which few columns are not 0."""
+
+ROWS = np.random.default_rng(5).standard_normal((3, D))
+
+
+def slack(w: Any) -> tuple[Any, list[Any]]:
+    t = cp.Variable(D)
+    return cp.sum(t), [t >= cp.abs(w)]
+
+
+def two_slacks(w: Any) -> tuple[Any, list[Any]]:
+    t = cp.Variable(D)
+    return cp.sum(t), [-t <= w, w <= t]
+
+
+def split(w: Any) -> tuple[Any, list[Any]]:
+    u, v = cp.Variable(D, nonneg=True), cp.Variable(D, nonneg=True)
+    return cp.sum(u) + cp.sum(v), [w == u - v]
+
+
+def within(
+    *constraints: Callable[[Any], Any], share: float = 0.0, norm: Callable[[Any], Any] = cp.norm1
+) -> Callable[[Any], Any]:
+    """An L1 norm, perhaps with squares, and constraints beside it."""
+    def spelled(w: Any) -> tuple[Any, list[Any]]:
+        penalty = norm(w) + (share * cp.sum_squares(w) if share else 0.0)
+        return penalty, [constraint(w) for constraint in constraints]
+    return spelled
+
+
+HELD: dict[str, Callable[[Any], tuple[Any, list[Any]]]] = {
+    "sum of 0": within(lambda w: cp.sum(w) == 0),
+    "sum of 1": within(lambda w: cp.sum(w) == 1),
+    "rows": within(lambda w: ROWS @ w <= 0.1, lambda w: ROWS[0] @ w >= -2.0),
+    "equations": within(lambda w: ROWS @ w == np.array([0.5, -1.0, 2.0])),
+    "sign and rows": within(lambda w: w >= 0, lambda w: ROWS @ w <= 0.1, norm=cp.sum),
+    "elastic net": within(share=0.05),
+    "elastic net, sum": within(lambda w: cp.sum(w) == 0, share=0.05),
+    "elastic net, sign": within(lambda w: w >= 0, share=0.05, norm=cp.sum),
+    "slack": slack,
+    "two slacks": two_slacks,
+    "split": split,
+}
+
+
+def problem(loss: str, held: str, intercept: bool = True, seed: int = 0) -> Any:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, D))
+    y = X[:, :3] @ np.array([2.0, -1.5, 1.0]) + 1.0 + 0.3 * rng.standard_normal(N)
+    w, b = cp.Variable(D, name="w"), cp.Variable(name="b")
+    make, weight = LOSSES[loss]
+    penalty, constraints = HELD[held](w)
+    e = X @ w + (b if intercept else 0.0) - y
+    return cp.Problem(cp.Minimize(make(e) + weight * penalty), constraints)
+
+
+def same(found: Any, plain: Any, duals: bool = True) -> Any:
+    """Solve both and compare; the report of the screened one."""
+    plain.solve(solver="CLARABEL", **TIGHT)
+    found.solve(method="screen", always=True)
+    report = cs.Report.of(found)
+    assert report.recognised, report.reason
+    assert (found.status, plain.status) == ("optimal", "optimal")
+    assert found.value == pytest.approx(plain.value, rel=1e-7)
+    names = {v.name(): v.value for v in plain.variables() if v.name() in ("w", "b")}
+    for variable in found.variables():
+        if variable.name() in names:
+            np.testing.assert_allclose(variable.value, names[variable.name()], atol=2e-5)
+    for one, other in zip(found.constraints, plain.constraints, strict=True):
+        if duals:
+            np.testing.assert_allclose(one.dual_value, other.dual_value, atol=2e-4)
+    return report
+
+
+@pytest.mark.parametrize("held", HELD)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_values_and_dual_values_are_those_of_a_plain_solve(loss: str, held: str) -> None:
+    report = same(problem(loss, held), problem(loss, held))
+    assert report.relative_gap <= 1e-8
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_simplex_of_more_assets_than_days(loss: str) -> None:
+    rng = np.random.default_rng(3)
+    returns = rng.standard_normal((N, D))
+    target = returns @ rng.dirichlet(np.ones(D)) + rng.standard_normal(N)
+
+    def tracking() -> Any:
+        w = cp.Variable(D, name="w")
+        cost = LOSSES[loss][0](returns @ w - target)
+        return cp.Problem(cp.Minimize(cost), [w >= 0, cp.sum(w) == 1, w <= 0.2])
+
+    same(tracking(), tracking())
+
+
+def test_without_a_feasible_point_the_status_says_so() -> None:
+    found = problem("squares", "sum of 1")
+    w = next(v for v in found.variables() if v.name() == "w")
+    impossible = cp.Problem(found.objective, [*found.constraints, w <= -1.0])
+    impossible.solve(method="screen", always=True)
+    assert impossible.status == "infeasible"
+
+
+def test_constraints_that_few_columns_cannot_satisfy_let_in_more() -> None:
+    """Bounds of 1 / 200 on a sum of 1: at least 200 columns are not 0."""
+    def spread() -> Any:
+        rng = np.random.default_rng(1)
+        w = cp.Variable(D, name="w", nonneg=True)
+        cost = cp.sum_squares(rng.standard_normal((N, D)) @ w - rng.standard_normal(N))
+        return cp.Problem(cp.Minimize(cost), [cp.sum(w) == 1, w <= 1 / 200])
+
+    same(spread(), spread(), duals=False)
+
+
+@pytest.mark.parametrize(("loss", "held"), [
+    ("squares", "sum of 0"), ("absolute", "sum of 0"), ("squares", "elastic net"),
+    ("absolute", "elastic net"), ("huber", "elastic net"), ("squares", "slack"),
+    ("absolute", "two slacks"), ("squares", "split"), ("absolute", "rows"),
+])
+def test_the_size_tells_what_columns_are_held(loss: str, held: str) -> None:
+    """From the expressions alone: entries of the data, times the rows, constraints among them."""
+    size = measure(problem(loss, held))
+    assert size.columns == pytest.approx(N * N * D, rel=0.25)
+    assert size.curved == (loss != "absolute")
+
+
+def test_constraints_as_many_as_columns_leave_none_to_go() -> None:
+    w = cp.Variable(D)
+    cost = cp.norm1(np.ones((N, D)) @ w - 1.0) + cp.norm1(w)
+    assert measure(cp.Problem(cp.Minimize(cost), [cp.sum(w) <= 1.0])).columns > 0.0
+    assert measure(cp.Problem(cp.Minimize(cost), [cp.cumsum(w) <= 1.0])).columns == 0.0
+    assert measure(cp.Problem(cp.Minimize(cost + cp.normNuc(cp.diag(w))))).columns == 0.0
