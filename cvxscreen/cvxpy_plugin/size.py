@@ -690,9 +690,11 @@ class _Walk:
         # many scalar constraints bound one each; by variable: how many norms that are added up.
         self.distances, self.cones, self.bounds = 0.0, 0.0, 0.0
         self.normed: dict[int, float] = {}
-        # Whether there are squares; cones; cones in the objective; atoms that cannot be screened.
+        # Whether there are squares; cones; cones in the objective, and others than of one norm of
+        # residuals; atoms that cannot be screened.
         semidefinite = any(v.attributes[name] for v in variables for name in ("PSD", "NSD"))
         self.squares, self.conic, self.beside = False, semidefinite, False
+        self.other_norms = False
         # Whether there are other cones than those of second order, or losses in constraints.
         self.other_kinds = semidefinite
         self.foreign: set[str] = set()
@@ -785,6 +787,7 @@ class _Walk:
                 for key in bare:
                     self._own(key, weight * here.args[0].size)
                 self.doubled += 0.0 if bare else weight * here.args[0].size
+            length = False
             if objective and name in SQUARES and not unknown:
                 inner = here.args[0]
                 if inner.size > 1 and type(inner).__name__ in KINKED:
@@ -799,7 +802,7 @@ class _Walk:
                     self.own_squares[key] = before + weight * inner.size
                 self._count_residuals(inner, weight)
             elif self._is_length(here, rows, objective):
-                inner = here.args[0]
+                length, inner = True, here.args[0]
                 if inner.is_affine() and not inner.parameters():
                     self._count_residuals(inner, weight)
             if objective and name in SPECTRAL:
@@ -811,7 +814,9 @@ class _Walk:
             square = name in SQUARES or name == FORM
             self.squares |= square
             self.conic |= name in CONIC or (square and not objective)
-            self.beside |= name in CONIC and id(here) not in self.under_squares
+            beside = name in CONIC and id(here) not in self.under_squares
+            self.beside |= beside
+            self.other_norms |= beside and not length
             if name in KINKED:
                 self.kinds.add(name)
             for part in here.args:
@@ -868,7 +873,7 @@ class _Walk:
         normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         # Few constraints but bounds stand beside what holds them, and their data are dense.
-        few = not (self.spectral or self.foreign or self.other_kinds or self.beside)
+        few = not (self.spectral or self.foreign or self.other_kinds or self.other_norms)
         many = {k for k in held_at_zero - tall - normed if few and self._dense_data(k)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         held = self._held(tall)
@@ -1005,7 +1010,8 @@ class _Walk:
         # Beside kinks and an L1 norm alone the interior point method takes all columns as well.
         alone = not (self._residuals(key) or self.other_rows or key in self.held_by_bounds)
         fewest = WIDE_COLUMNS if alone else max(WIDE_COLUMNS, WIDE_SHARE * rows)
-        if count < fewest or key in self.formed:
+        # Constraints alone are no losses (basis pursuit: 300 x 1,500 4 s, with columns left out 6).
+        if count < fewest or key in self.formed or rows <= self.other_rows:
             return False
         return self._entries_of_data(key) >= DENSE_SHARE * rows * count > 0.0
 

@@ -45,7 +45,7 @@ Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
 AT_ONCE = 40
-"""Columns that are let in at once, or one for each other term where these are more."""
+"""Columns that are let in at once, or one for each other row where these are more."""
 WIDE = 2
 """Coordinates for each other term from which on columns are left out. Twelve problems each take
 0.2 to 1.3 of the CPU seconds with all columns at 225 x 450, 0.2 to 0.8 at 150 x 600 and at
@@ -213,6 +213,14 @@ class BoundsAsTerms(NamedTuple):
         return found.carried_to(self.problem, found.x, found.theta[:n], mu, tol)
 
 
+def columns_can_go(problem: Problem) -> bool:
+    """Whether terms of their own, or bounds, hold most of its coordinates at 0."""
+    if UnitTerms.of(problem) is not None:
+        return True
+    other = BoundsAsTerms.of(problem)
+    return other is not None and UnitTerms.of(other.equivalent) is not None
+
+
 class Lifted(NamedTuple):
     """An answer for all coordinates and terms, and the total slopes that would balance it."""
 
@@ -282,7 +290,8 @@ class ScreenedColumns(
         units = self.units
         excess = np.where(self.working_set, 0.0, units.excess(wanted))
         asked = np.flatnonzero(excess > ASKED * np.abs(wanted))
-        others = self.problem.n - len(units.terms)
+        side = self.problem.side
+        others = self.problem.n - len(units.terms) + (0 if side is None else len(side.offset))
         most = max(AT_ONCE, others)
         out = np.zeros(len(excess), dtype=bool)
         out[asked[np.argsort(-excess[asked], kind="stable")[:most]]] = True

@@ -159,9 +159,7 @@ def _is_for_interior_point(problem: Problem) -> bool:
     if loaded("cvxscreen.solvers.interior_point:takes")(problem):
         return True
     # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
-    if loaded("cvxscreen.solvers.loop:held_at_zero")(problem):
-        return True
-    return loaded("cvxscreen.solvers.loop:bounds_as_terms")(problem) is not None
+    return bool(loaded("cvxscreen.solvers.columns:columns_can_go")(problem))
 
 
 def _is_for_prox_newton(problem: Problem) -> bool:

@@ -2,14 +2,15 @@
 
     python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
 
-Five grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
+Six grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
 statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
 (degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
 problems are infeasible or unbounded), sums of the largest losses (`Largest`), norms and squares of
-residuals (`Lengths`), and curved losses below a level (`Levels`). Compared are the exception's
-type, the status, the value, the objective at the variables that were written, feasibility, the
-variables where they are unique, and the dual values, by the lower bound that they prove. One line a
-problem is appended to OUT.jsonl; a second call goes on where the first one ended.
+residuals (`Lengths`), curved losses below a level (`Levels`), and far more columns than rows that
+an L1 norm or bounds hold at 0 (`Wide`). Compared are the exception's type, the status, the value,
+the objective at the variables that were written, feasibility, the variables where they are unique,
+and the dual values, by the lower bound that they prove. One line a problem is appended to
+OUT.jsonl; a second call goes on where the first one ended.
 The exit status is 0 only if nothing differs.
 """
 
@@ -418,8 +419,80 @@ class Levels(Flat):
         return total
 
 
+class Wide(Flat):
+    """Far more columns than rows, held by an L1 norm or bounds, beside squares and constraints."""
+
+    SHARES = (0.4, 0.9)  # one in five is in the safe mode, and little there has squares
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        rng = self.rng = np.random.default_rng([seed, 53])
+        self.n, self.d = int(rng.integers(8, 25)), int(rng.integers(300, 340))
+        self.X = self.data()
+        few = np.where(np.arange(self.d) < 4, rng.standard_normal(self.d), 0.0)
+        self.r = self.X @ few + rng.standard_normal(self.n)
+        if rng.random() < 0.3:
+            self.r = np.round(self.r)
+        self.y = np.where(self.r + rng.standard_normal(self.n) > 0, 1.0, -1.0)
+        self.w, self.constraints = cp.Variable(self.d, name="w"), []
+        fitted = self.X @ self.w + (self.b if rng.random() < 0.5 else 0)
+        self.margin, self.residual = cp.multiply(self.y, fitted), fitted - self.r
+
+    def loss(self) -> Any:
+        e, m, tau = self.residual, self.margin, float(self.rng.uniform(0.1, 0.9))
+        return self.pick([
+            lambda: cp.sum(cp.maximum(tau * e, (tau - 1) * e)),
+            lambda: cp.norm1(e),
+            lambda: cp.sum(cp.huber(e, 0.5)),
+            lambda: cp.sum(cp.pos(1 - m)),
+            lambda: cp.sum_squares(cp.pos(1 - m)),
+            lambda: cp.sum_squares(e), lambda: cp.sum_squares(e) / 2,
+            lambda: cp.norm(e),
+        ])
+
+    def norm(self) -> Any:
+        w, rng, d = self.w, self.rng, self.d
+        weight = float(10.0 ** rng.uniform(-1, 1))
+
+        def slack() -> Any:
+            t = cp.Variable(d)
+            self.constraints += self.pick([lambda: [t >= cp.abs(w)], lambda: [-t <= w, w <= t]])
+            return weight * cp.sum(t)
+
+        def split() -> Any:
+            u, v = cp.Variable(d, nonneg=True), cp.Variable(d, nonneg=True)
+            self.constraints.append(w == u - v)
+            return weight * cp.sum(u + v)
+
+        def signs() -> Any:
+            self.constraints.append(w >= 0)
+            return weight * cp.sum(w)
+
+        found = self.pick([
+            lambda: weight * cp.norm1(w), lambda: weight * cp.norm1(w),
+            lambda: rng.uniform(1.0, 3.0, d) @ cp.abs(w) * weight,
+            slack, split, signs,
+        ])
+        curved = rng.random() < 0.3
+        return found + float(10.0 ** rng.uniform(-2, 0)) * cp.sum_squares(w) if curved else found
+
+    def constrain(self) -> None:
+        w, d, rng = self.w, self.d, self.rng
+        A = rng.standard_normal((3, d))
+        self.constraints += self.pick([
+            list, list,
+            lambda: [cp.sum(w) == 0], lambda: [cp.sum(w) == 1],
+            lambda: [cp.sum(w) == 1, w >= 0], lambda: [cp.sum(w) == 1, w >= 0, w <= 0.05],
+            lambda: [w >= -0.3, w <= 0.5], lambda: [w <= 0.2],
+            lambda: [A @ w <= 0.1], lambda: [A @ w == rng.standard_normal(3)],
+            lambda: [A[0] @ w >= 1, A[0] @ w <= 0.5],  # infeasible
+            lambda: [cp.norm(self.residual) <= 2 * self.n**0.5],
+        ])
+
+
 GRAMMARS: dict[str, type[Any]] = {
     "curved": Curved, "flat": Flat, "largest": Largest, "lengths": Lengths, "levels": Levels,
+    "wide": Wide,
 }
 
 

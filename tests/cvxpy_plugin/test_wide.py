@@ -13,7 +13,7 @@ import cvxscreen as cs
 from cvxscreen.cvxpy_plugin.size import measure
 
 N, D = 40, 330
-TIGHT = {"tol_gap_abs": 1e-11, "tol_gap_rel": 1e-11, "tol_feas": 1e-11}
+TIGHT = ("tol_gap_abs", "tol_gap_rel", "tol_feas")
 
 LOSSES: dict[str, tuple[Callable[[Any], Any], float]] = {
     "squares": (lambda e: 0.5 * cp.sum_squares(e), 15.0),
@@ -77,9 +77,9 @@ def problem(loss: str, held: str, intercept: bool = True, seed: int = 0) -> Any:
     return cp.Problem(cp.Minimize(make(e) + weight * penalty), constraints)
 
 
-def same(found: Any, plain: Any, duals: bool = True) -> Any:
+def same(found: Any, plain: Any, duals: bool = True, tight: float = 1e-11) -> Any:
     """Solve both and compare; the report of the screened one."""
-    plain.solve(solver="CLARABEL", **TIGHT)
+    plain.solve(solver="CLARABEL", **dict.fromkeys(TIGHT, tight))
     found.solve(method="screen", always=True)
     report = cs.Report.of(found)
     assert report.recognised, report.reason
@@ -114,6 +114,37 @@ def test_a_simplex_of_more_assets_than_days(loss: str) -> None:
         return cp.Problem(cp.Minimize(cost), [w >= 0, cp.sum(w) == 1, w <= 0.2])
 
     same(tracking(), tracking())
+
+
+LENGTHS: dict[str, Callable[[Any, Any], tuple[Any, list[Any]]]] = {
+    "square-root lasso": lambda w, e: (cp.norm(e) + 1.5 * cp.norm1(w), []),
+    "beside a sum": lambda w, e: (cp.norm(e) + 1.5 * cp.norm1(w), [cp.sum(w) == 1]),
+    "denoising": lambda w, e: (cp.norm1(w), [cp.norm(e) <= 8.0]),
+    "squares in a constraint": lambda w, e: (cp.norm1(w), [cp.sum_squares(e) <= 60.0]),
+}
+
+
+@pytest.mark.parametrize("name", LENGTHS)
+def test_a_norm_of_residuals_is_a_loss_beside_an_l1_norm(name: str) -> None:
+    def made() -> Any:
+        rng = np.random.default_rng(2)
+        X, w = rng.standard_normal((N, D)), cp.Variable(D, name="w")
+        y = X[:, :3] @ np.array([2.0, -1.5, 1.0]) + rng.standard_normal(N)
+        cost, constraints = LENGTHS[name](w, X @ w - y)
+        return cp.Problem(cp.Minimize(cost), constraints)
+
+    same(made(), made(), tight=1e-9)
+    if made().constraints:  # what has none is a lasso, as large as its squares
+        assert measure(made()).columns == pytest.approx(N * N * D, rel=0.1)
+
+
+def test_basis_pursuit_is_left_to_cvxpy() -> None:
+    """As many equations as the data have rows: HiGHS and Clarabel are as quick."""
+    rng = np.random.default_rng(2)
+    X, w = rng.standard_normal((N, D)), cp.Variable(D)
+    pursuit = cp.Problem(cp.Minimize(cp.norm1(w)), [X @ w == X[:, :5] @ np.ones(5)])
+    assert "no loss over data" in str(cs.explain(pursuit))
+    assert measure(pursuit).columns == 0.0
 
 
 def test_without_a_feasible_point_the_status_says_so() -> None:

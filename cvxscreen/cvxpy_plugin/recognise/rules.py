@@ -150,8 +150,8 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
         alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
-    if maxima is None and len(numbers) and not standard.canonical.shortened:
-        _check_data(rows, touched)
+    beside = maxima is None and len(numbers) and not standard.canonical.shortened
+    single = beside and _single_coordinates(rows, touched)
     kept, unused = core[~drop], core[drop]
     _check_helpers(draft, kept)
     steps = list(draft.steps)
@@ -186,6 +186,13 @@ def _finish(draft: Draft, base: float) -> Recognition:
         )
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
+    # A norm of residuals beside, or a bound of it, is a loss over data; equations alone are none.
+    if single and not (held_at_zero(problem) and any(kind == "soc" for kind, _ in dims)):
+        raise NotScreenable(
+            "the objective has no loss over data, only penalties on single coordinates (squares "
+            f"over data, as in least squares, are taken with {TALL} rows for each coordinate, or "
+            "where an L1 norm or bounds hold every coordinate: two for each row)"
+        )
     _check_worth(draft, problem, kept, (terms, filled), alone)
     level = constant - standard.constant - base
     parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
@@ -381,14 +388,9 @@ def _held_one_by_one(problem: Problem) -> bool:
     return 2 * len(np.unique(design.single[1])) >= problem.d
 
 
-def _check_data(rows: Stack, touched: Any) -> None:
-    """Refuse penalties on single coordinates alone: there is no loss over data."""
-    if rows.shape[0] <= 2 * int(touched.sum()) and rows.filled().max(initial=0) <= 1:
-        raise NotScreenable(
-            "the objective has no loss over data, only penalties on single coordinates (squares "
-            f"over data, as in least squares, are taken with {TALL} rows for each coordinate, or "
-            "where an L1 norm holds every coordinate: no intercept and no constraint beside it)"
-        )
+def _single_coordinates(rows: Stack, touched: Any) -> bool:
+    """Whether all terms are penalties on single coordinates: there is no loss over data."""
+    return rows.shape[0] <= 2 * int(touched.sum()) and rows.filled().max(initial=0) <= 1
 
 
 def _stuck(draft: Draft, column: int) -> str:
