@@ -941,6 +941,10 @@ class _Walk:
         curved = (found.smooth or held) and coordinates <= self.shrunk
         if (squared or curved) and not self.constrained and coordinates & self.shrunk:
             return True
+        # A lasso in slacks, which is read as a lasso.
+        slacks = found.columns and found.curved and self.constrained and not self.other_rows
+        if slacks and self.own_rows.keys() >= self.sizes.keys():
+            return True
         rows = max(found.terms, found.height)
         sparse = found.filled + found.wide < DENSE_SHARE * rows * found.coordinates
         return sparse and found.coordinates >= SPARSE_COLUMNS and not found.columns

@@ -178,6 +178,14 @@ def test_the_size_tells_what_columns_are_held(loss: str, held: str) -> None:
     assert size.curved == (loss != "absolute")
 
 
+@pytest.mark.parametrize("held", ["slack", "two slacks", "sum of 0"])
+def test_a_lasso_in_slacks_takes_compiled_loops(held: str) -> None:
+    """As one that is written with its norm; with an intercept or constraints it takes none."""
+    slacks = held != "sum of 0"
+    assert measure(problem("squares", held, intercept=False)).compiled == slacks
+    assert not measure(problem("squares", held)).compiled
+
+
 def test_constraints_as_many_as_columns_leave_none_to_go() -> None:
     w = cp.Variable(D)
     cost = cp.norm1(np.ones((N, D)) @ w - 1.0) + cp.norm1(w)
