@@ -220,6 +220,8 @@ class DualCoordinateDescent(SubproblemSolver):
     near : float
         Relative gap from which on another solver goes on as quickly: what has got there within
         the budget has not been given up before.
+    exact : bool
+        Whether others begin at this solution, which is the better for its last digits then.
     limits : Limits
         Of the whole call.
     seed : int
@@ -230,6 +232,7 @@ class DualCoordinateDescent(SubproblemSolver):
     budget: float = np.inf
     tol: float = 0.0
     near: float = 0.0
+    exact: bool = False
     name: str = "DCD"
     limits: Limits = field(default=UNLIMITED, compare=False)
     seed: int = 0
@@ -325,7 +328,7 @@ def descend_along(
     rows = problem.design
     if problem.n > problem.d and not problem.losses.ends("q")[0] > 0.0:
         budget = min(budget, TALL_BUDGET)
-    solver = DualCoordinateDescent(budget=budget, tol=tol)
+    solver = DualCoordinateDescent(budget=budget, tol=tol, exact=True)
     found = list(known[-2:])
     if not isinstance(rows, Rows):
         return
@@ -432,7 +435,7 @@ class _Descent:
                 CLOSE * self.target, CLOSE * solver.tol, (solver.budget - self.passes) * self.n,
                 most, solver.shrinking, free, centre, constant, few, solver.near,
                 (HALF * solver.budget - self.passes) * self.n,
-                self.stored if self.pivots_help else -1.0, self.rank, self.since,
+                self.stored if self.pivots_help else -1.0, self.rank, self.since, solver.exact,
             )
             found = descend(
                 part.rows, part.terms, part.theta, iterate.v, part.work, part.count, self.slack,
@@ -623,6 +626,8 @@ class Plan(NamedTuple):
         Most terms of a basis.
     since : float
         Visits before these that count towards pivots.
+    exact : bool
+        Whether pivots pay though few epochs are to come.
     """
 
     target: float
@@ -639,6 +644,7 @@ class Plan(NamedTuple):
     stored: float
     rank: int
     since: float
+    exact: bool
 
 
 @dataclass(eq=False)
@@ -905,12 +911,13 @@ def descend(
         price = np.inf
         if plan.stored >= 0.0 and gap <= ON_FACE * value:
             price = pivot_cost(count, plan.rank, plan.stored)
-        if plan.since + visited >= price:
+        # The gap falls unevenly: from a few epochs alone the forecast is off by up to ten times.
+        trend = min((gap / old_gap) ** (1.0 / (done - old)), 0.999)
+        left = np.log(aim / gap) / np.log(trend) if aim > 0.0 else np.inf
+        if plan.since + visited >= price and (plan.exact or left * count >= price):
             return done, visited, count, slack, centre, FACE
         if visited < FORECAST * plan.budget:
             continue
-        # The gap falls unevenly: from a few epochs alone the forecast is off by up to ten times.
-        trend = min((gap / old_gap) ** (1.0 / (done - old)), 0.999)
         ahead = np.log(near / gap) / np.log(trend) if near > 0.0 else np.inf
         enough = gap * fall <= near and visited > plan.enough
         if enough or visited + max(ahead, 1.0) * count > plan.budget:

@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python examples/benchmarks/cold_fits.py [DATA] [--out cold_fits.json]
 
 Sparse text and other sparse sets from DATA (a folder with NAME.npz; those it lacks are left out),
-text-like rows, and dense rows from tall to wide, hinge and squared hinge, no intercept, C = 0.01, 1
-and 100. CPU seconds of this process, the least of `--repeat` runs taken in turns with the peers',
-validation of the data included; a first fit before the clock starts compiles, and its CPU seconds
-are printed.
+text-like and other sparse rows, and dense rows from tall to wide, hinge and squared hinge, no
+intercept, C = 0.01, 1 and 100. CPU seconds of this process, the least of `--repeat` runs taken in
+turns with the peers', validation of the data included; a first fit before the clock starts
+compiles, and its CPU seconds are printed.
 
 A peer gets the loosest of its tolerances with which its primal value is within 1e-6, relative, of
 the optimum; the optimum is known from below by the dual value, computed here from the data, of a
@@ -37,6 +37,7 @@ TARGET, LONG = 1e-6, 5.0
 """Relative gap asked for; CPU seconds after which a peer is given up."""
 SETS = {
     "pcmac_7511": False, "farmads": True, "news20_multi": True, "a9a": False, "phishing": False,
+    "mushrooms": False, "dna": False,
 }
 """Sparse sets, and whether their rows are scaled to length 1."""
 SHAPES = (
@@ -64,15 +65,24 @@ def sets(folder: Path | None) -> Iterator[tuple[str, object, np.ndarray]]:
             print(f"{name}: absent")
             continue
         with np.load(file, allow_pickle=True) as found:
-            parts = found["X_data"].astype(float), found["X_indices"], found["X_indptr"]
-            X = sp.csr_matrix(parts, shape=tuple(found["X_shape"]))
+            if "X" in found:
+                X = sp.csr_matrix(found["X"].astype(float))
+            else:
+                parts = found["X_data"].astype(float), found["X_indices"], found["X_indptr"]
+                X = sp.csr_matrix(parts, shape=tuple(found["X_shape"]))
             y = found["y"]
         X.sort_indices()
         classes = np.unique(y)
         y = np.where(y >= classes[len(classes) // 2], 1.0, -1.0)
         yield name, normalize(X) if scaled else X, y
-    X, y = cvxscreen.datasets.sparse_text_like(20_000, 20_000, seed=0)
-    yield "text-like", sp.csr_matrix(X), np.asarray(y, dtype=float)
+    for name, d in (("text-like", 20_000), ("text-like, tall", 1000)):
+        X, y = cvxscreen.datasets.sparse_text_like(20_000, d, seed=0)
+        yield name, sp.csr_matrix(X), np.asarray(y, dtype=float)
+    rng = np.random.default_rng(0)
+    X = sp.random(20_000, 1000, 0.01, "csr", random_state=0, data_rvs=rng.standard_normal)
+    t = X @ rng.standard_normal(1000)
+    y = np.where(t + 0.5 * t.std() * rng.standard_normal(20_000) > 0.0, 1.0, -1.0)
+    yield "sparse 20000x1000", X, y
     for n, d in SHAPES:
         rng = np.random.default_rng(0)
         X = rng.standard_normal((n, d))

@@ -107,6 +107,24 @@ def test_they_end_what_epochs_have_begun() -> None:
     assert found.info["relative_gap"] <= 1e-12
 
 
+def test_where_epochs_are_soon_done_there_are_none() -> None:
+    """Though these have cost as much already: what counts is how many are to come.
+
+    But for where another value of C begins: an exact solution is the better start.
+    """
+    rng = np.random.default_rng(3)
+    X = sp.random_array((8000, 100), density=0.04, rng=rng, format="csr")
+    X.data[:] = 1.0
+    t = X @ rng.standard_normal(100)
+    y = np.where(t + rng.standard_normal(8000) > np.median(t), 1.0, -1.0)
+    problem = cvxscreen.svm(X, y, C=0.03)
+    found = DualCoordinateDescent(tol=1e-6)(problem)
+    assert found.status == "optimal"
+    assert found.info["pivots"] == 0
+    assert DualCoordinateDescent(tol=1e-6, exact=True)(problem).info["pivots"] > 0
+    assert DualCoordinateDescent(tol=1e-12)(problem).info["pivots"] > 0
+
+
 def test_they_wait_for_their_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until it is bought epochs go on; on wide sparse rows that is what it is rented for."""
     rng = np.random.default_rng(2)

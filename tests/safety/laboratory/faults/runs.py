@@ -118,6 +118,10 @@ FAULTS = (
     descends("a budget that is only looked at in forecasts", DROPPED,
              "left = left and self.passes < self.solver.budget", "left = bool(left)",
              "coordinate descent beside an intercept goes on for ever"),
+    descends("pivots where epochs are soon done", DROPPED,
+             " and (plan.exact or left * count >= price)", "",
+             "an easy problem takes twice the time", "solvers/test_dual_pivots.py::"
+             "test_where_epochs_are_soon_done_there_are_none"),
     warm("a light start at the x of the duals", STALE, "        factor * answer.x, theta,",
          "        -problem.quadratic.solve(factor * At_theta), theta,",
          "a path starts from products that are not those of its point",
