@@ -47,6 +47,7 @@ from cvxscreen.cvxpy_plugin.size import (
     CANNOT_PAY,
     FEWEST,
     MOST_TRIED,
+    TAKEN,
     TRIALS,
     loops_loaded,
     measured,
@@ -439,8 +440,8 @@ def most_seconds(problem: Problem, original: Any) -> float:
     """
     size = measured(original)
     loading = LOADING if size.compiled and not loops_loaded() else 0.0
-    of_columns = OF_COLUMNS * size.seconds_of_columns()
-    return max(LEAST, plain_seconds(problem), size.at_least(), of_columns) + loading
+    of_columns, taken = OF_COLUMNS * size.seconds_of_columns(), TAKEN.get(original, 0.0)
+    return max(LEAST, plain_seconds(problem), size.at_least(), of_columns, taken) + loading
 
 
 def plain_seconds(problem: Problem) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
@@ -26,7 +26,7 @@ from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
-from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, TRIALS, measured
+from cvxscreen.cvxpy_plugin.size import IMPORTS, OF_A_KIND, ONCE, TAKEN, TRIALS, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -237,10 +237,9 @@ def solve(
         value = supplied("cvxpy.screened")(problem, request)
         add_estimate(problem, request)
         return value
-    if useless.endswith(ONCE):
-        IMPORTS.charge(problem, request.named)
     try:
-        value = plain(problem, request, useless)
+        with IMPORTS.renting() if useless.endswith(ONCE) else nullcontext():
+            value = plain(problem, request, useless)
     except cp.error.SolverError as failure:
         clarabel_s = f"'{DEFAULT}'" in str(failure)  # which is what would be tried next
         if not request.leaves_choice or problem.is_mixed_integer() or clarabel_s:
@@ -254,11 +253,15 @@ def solve(
     return value
 
 
-FIRST_STEPS = 700
-"""Steps of OSQP that tell problems of largest values (Crammer and Singer's losses, 1,000 to 10,000
-terms x 10 to 20 in 3 to 6 classes) apart: labels that nothing explains take 50 to 175 and small
-weights of the losses up to 675, where screening takes 1.1 to 10 times as long; all others 5,550 and
-more, of which these are about half of what screening takes."""
+FIRST_STEPS, FEWEST_STEPS = 700, 200
+"""Steps of OSQP that tell problems of largest values (Crammer and Singer's losses, 2,000 to 20,000
+terms x 10 to 40 in 3 to 6 classes) apart: labels that nothing explains take 50 to 175, the others
+250 to 5,050. The first where they are cheap: of small problems 700 take as long as screening."""
+
+STEPS, OF_STEP = 0.3, 5e-9
+"""Seconds that more steps than the fewest may take, and those of a step for each entry of the data
+(2,000 x 10 in 3 classes to 20,000 x 15: 4.5 to 6 ns; 700 steps of 20,000 x 15 in 3 classes take
+3.4 s, screening 1.3)."""
 
 _SLOW: weakref.WeakSet[Any] = weakref.WeakSet()
 """Problems that the first steps have not solved; they are not asked for again."""
@@ -275,14 +278,17 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
     cvxpy.error.DPPError
         With ``enforce_dpp=True``, as from ``prob.solve()``.
     """
-    fitting = measured(problem).takes_osqp_only(request.named)
+    size = measured(problem)
+    fitting = size.takes_osqp_only(request.named)
     if request.insists or not fitting or "OSQP" not in installed() or problem in _SLOW:
         return False
     if not set(request.options) <= GENERAL:
         return False
-    few = replace(request, solver="OSQP", options={**request.options, "max_iter": FIRST_STEPS})
+    affordable = STEPS / (OF_STEP * max(size.filled, 1.0))
+    steps = int(min(FIRST_STEPS, max(FEWEST_STEPS, affordable)))
+    few = replace(request, solver="OSQP", options={**request.options, "max_iter": steps})
     with ignore_warnings(), suppress(cp.error.SolverError):
-        plain(problem, few, f"the first {FIRST_STEPS} steps of OSQP are enough for it")
+        plain(problem, few, f"the first {steps} steps of OSQP are enough for it")
         if problem.status == cp.OPTIMAL:
             request.check_options(problem)
             return True
@@ -430,7 +436,7 @@ class Request:
             return ""
         name = self.named
         return (
-            measured(problem).why_not(name)
+            measured(problem).why_not(name, TAKEN.get(problem, 0.0))
             or IMPORTS.why_wait(problem, name)
             or TRIALS.why_not(problem)
         )
@@ -491,9 +497,11 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         if not beside:
             _solve_as_asked(problem, request, solver)
     finally:
-        TRIALS.count(problem, plain=thread_time() - began)
+        spent = thread_time() - began
+        TRIALS.count(problem, plain=spent)
     stats = problem.solver_stats
     if stats is not None:
+        TAKEN[problem] = min(spent, stats.solve_time or 0.0)
         report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return problem.value

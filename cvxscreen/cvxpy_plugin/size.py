@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from time import thread_time
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -94,14 +96,8 @@ entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200 710 for 190
 beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770 for 460, estimated
 280; 6,000 x 100 830 for 1,440, estimated 900)."""
 
-AGAIN, AGAIN_OSQP = 0.5, 0.25
-"""Share of a plain solve's time that the next one takes, as CVXPY has compiled the problem
-(absolute values and pinball losses without squares, 1,000 to 5,000 x 10: 0.4 to 0.7); the second
-for OSQP (hinges, 300 and 1,000 x 10: 0.04 to 0.07; epsilon-insensitive and Huber's losses 0.02 to
-0.2)."""
-
 NO_QUICKER = 0.01
-"""Seconds below which such a next solve is none that screening would do in less, and does not count
+"""Seconds below which a plain solve is none that screening would do in less, and does not count
 towards what it loads (100 pinball losses x 5, other values of a parameter: 4 to 5 ms both ways)."""
 
 ALONE, BESIDE = 0.04, 0.2
@@ -151,6 +147,11 @@ WIDE, WIDE_OTHERWISE = 10_000, 200_000
 objective squares the coordinates: more columns than rows. The second where `OTHERWISE` holds. (CPU
 seconds of hinge, quantile and Huber's loss: sparse 500 x 1,000 with 10 entries a row 0.01, plainly
 0.07 to 0.16; dense 100 x 300 0.01 for 0.06 to 0.1; 60 x 400 0.01 to 0.03 for 0.02 to 0.12.)"""
+
+GROUPED = 1.0
+"""The same of largest values of three and more, beside squares, by Clarabel (Crammer and Singer's
+losses, 20,000 x 15 in 3 and 6 classes: 1.2 s for 4.3 to 4.7 and 1.7 for 13, where nothing can be
+left out 14 for 10.5; 3,000 x 10, estimated 0.2 to 0.7: 0.2 to 0.6, plainly as long)."""
 
 NEVER = float("inf")
 """Of what decides nothing about a kind of problem."""
@@ -285,9 +286,9 @@ class Size(NamedTuple):
     quadratic : bool
         Whether CVXPY's own choice for the problem is a solver of quadratic programs.
     grouped : bool
-        Whether terms are the largest of several values each: only OSQP takes longer for them than
-        screening does (Crammer and Singer's losses, 3,000 x 5 in 3 classes: 0.09 s, OSQP 1.0,
-        Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
+        Whether terms are the largest of three values or more each: unless there are many, only
+        OSQP takes longer for them than screening does (Crammer and Singer's losses, 3,000 x 5 in 3
+        classes: 0.09 s, OSQP 1.0, Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
     smooth : bool
         Whether Huber's loss is among the terms, or most are squared, and nothing is bounded.
     tied : bool
@@ -374,20 +375,18 @@ class Size(NamedTuple):
         """`FIRST`, for the solver of CVXPY that it would be."""
         return FIRST_OSQP if self._osqp(solver) else FIRST
 
-    def again(self, solver: str = "") -> float:
-        """`AGAIN`, likewise."""
-        return AGAIN_OSQP if self._osqp(solver) else AGAIN
-
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
 
-    def why_not(self, solver: str = "") -> str:
+    def why_not(self, solver: str = "", taken: float = 0.0) -> str:
         """Why screening cannot save anything; an empty text where it may.
 
         Parameters
         ----------
         solver : str
             The one that was named, which would solve the problem plainly.
+        taken : float
+            Seconds that the last plain solve took, its compilation left aside.
         """
         if self.reason:
             return self.reason
@@ -397,7 +396,10 @@ class Size(NamedTuple):
                 "to be saved (`always=True` screens all the same)"
             )
         due = LOADED if self.needs.unsure and self._osqp(solver) else self.needs.seconds
-        slow = self.seconds(solver) >= due and (not self.grouped or self._osqp(solver))
+        seconds = max(self.seconds(solver), taken)
+        slow = seconds >= due
+        if self.grouped and not self._osqp(solver):
+            slow &= self.quadratic and seconds >= GROUPED
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
@@ -426,14 +428,11 @@ class Imports:
     Attributes
     ----------
     spent : float
-        Estimated seconds of the problems that were left to CVXPY so.
-    left : weak set of cvxpy.Problem
-        These problems, which CVXPY has compiled.
+        CPU seconds of plain solves of the problems that were left to CVXPY so.
     """
 
     def __init__(self) -> None:
         self.spent = 0.0
-        self.left: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def why_wait(self, problem: Any, solver: str = "") -> str:
         """Why a problem that may be worth it is solved plainly; an empty text if it is not.
@@ -450,25 +449,29 @@ class Imports:
             return ""
         unsure = size.needs is not None and size.needs.unsure
         due = FIRST_COMPILED if size.compiled else UNSURE if unsure else size.first(solver)
-        if self.spent + self._price(problem, solver) >= due:
+        known = TAKEN.get(problem)
+        price = size.at_least(solver) if known is None else known
+        if self.spent + price >= due:
             return ""
         return f"it is small ({size.words()}), and {ONCE}"
 
-    def charge(self, problem: Any, solver: str = "") -> None:
-        """Count that a problem is solved plainly for that reason."""
-        self.spent += self._price(problem, solver)
-        self.left.add(problem)
-
-    def _price(self, problem: Any, solver: str) -> float:
-        size = measured(problem)
-        first = size.at_least(solver)
-        if problem not in self.left:
-            return first
-        again = first * size.again(solver)
-        return again if again >= NO_QUICKER else 0.0
+    @contextmanager
+    def renting(self) -> Iterator[None]:
+        """Count what a plain solve takes that is made for that reason."""
+        began = thread_time()
+        try:
+            yield
+        finally:
+            spent = thread_time() - began
+            self.spent += spent if spent >= NO_QUICKER else 0.0
 
 
 IMPORTS = Imports()
+
+TAKEN: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
+"""CPU seconds of a problem's last plain solve, its compilation left aside: where there is such a
+number no estimate is needed. (OSQP takes 0.1 to 10 times what is estimated: Huber's loss beside an
+L1 norm and squares, 5,000 x 10, 0.6 s for an estimate of 0.1.)"""
 
 
 IN_VAIN = 0.2
@@ -824,7 +827,8 @@ class _Walk:
                 if name in KINKED:  # a maximum along an axis is one term for each of its values
                     own = isinstance(here, Elementwise) or here.size > 1
                     below = float(here.size if own else part.size)
-                    self.grouped |= own and name == "max"
+                    # Of two values each they are those of a `maximum`.
+                    self.grouped |= own and name == "max" and part.size > 2 * here.size
                 elif name in NORMS and here.size > 1:
                     below = float(here.size)
                     if rows:

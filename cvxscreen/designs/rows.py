@@ -495,8 +495,11 @@ class Rows:
         one symmetric rank-k update. Rows of one entry, as of an L1 norm or bounds, are added to the
         diagonal where they may be many.
         """
-        by_entry = self.sparse and self.filled < ENTRYWISE
-        if index is None and not by_entry and self.shape[0] <= ALONE * self.shape[1]:
+        if self.sparse and self.filled < ENTRYWISE:
+            looked_for = self.matrix.nnz < PAIR * self.shape[0]  # half of them have one, or none
+        else:
+            looked_for = self.shape[0] <= ALONE * self.shape[1]
+        if index is None and looked_for:
             alone, columns, factors = self.single
             if len(alone):
                 weights = np.asarray(weights, dtype=np.float64)

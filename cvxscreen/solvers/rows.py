@@ -481,7 +481,12 @@ class ScreenedRows(
             self.radius = None if self.radius is None else self.radius.after(best, off)
             if point.primal > best.primal:
                 point = lowest_between(best, point)
-        if best is None or point.gap < best.gap or (off.any() and point.primal <= best.primal):
+        better = best is None or point.gap < best.gap
+        if best is not None and not better:
+            # Where unpenalised coordinates balance to a rounding only, no gap tells points apart.
+            blind = not (np.isfinite(best.gap) or np.isfinite(point.gap))
+            better = (blind or bool(off.any())) and point.primal <= best.primal
+        if better:
             self.best = point
 
     def close(self, selection: Selection, refuted: int, times: Times) -> None:
@@ -506,7 +511,8 @@ class ScreenedRows(
     def stop_or_go_on(self, predicted: int, refuted: int) -> None:
         """Whether to stop, and what to ask of the solver next."""
         best, last = self.best, len(self.rounds) >= MAX_ROUNDS
-        done = best is not None and best.relative_gap <= self.tol and self.certified(best).ok
+        near = best is not None and (best.relative_gap <= self.tol or not np.isfinite(best.gap))
+        done = best is not None and near and self.certified(best).ok
         if best is None or last or done:
             self.finished = last or done
             return

@@ -8,10 +8,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.core.penalty import L1
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import L1Terms, Recognition
+from cvxscreen.solvers.registry import compiled_path, engine
 
 cvxpy_plugin.register()
 
@@ -210,3 +212,34 @@ def test_in_safe_mode_columns_are_no_reason_to_screen() -> None:
     report = cvxpy_plugin.request.Report.of(problem)
     assert not report.recognised
     assert "prediction alone" in report.reason
+
+
+@pytest.mark.parametrize("loss", ["hinge", "quantile", "huber"])
+def test_beside_an_intercept_kinks_go_to_the_interior_point_method(loss: str) -> None:
+    """Columns of different units, too, where Newton's method over smoothed losses crawls."""
+    rng = np.random.default_rng(3)
+    standard, d = rng.standard_normal((3000, 6)), 6
+    data = standard * 10.0 ** np.linspace(-1, 2, d)
+    y = standard @ rng.standard_normal(d) + rng.standard_t(3, 3000)
+
+    def made() -> Any:
+        w, b = cp.Variable(d), cp.Variable()
+        fitted = data @ w + b
+        losses = {
+            "hinge": lambda: cp.pos(1 - cp.multiply(np.sign(y), fitted)),
+            "quantile": lambda: cp.maximum(0.8 * (y - fitted), -0.2 * (y - fitted)),
+            "huber": lambda: cp.huber(y - fitted, 0.5),
+        }[loss]()
+        penalty = cp.norm1(w) + 0.5 * cp.sum_squares(w)
+        return cp.Problem(cp.Minimize(10 * cp.sum(losses) / 3000 + penalty))
+
+    screened, plain = made(), made()
+    problem = recognise(screened).problem
+    assert (engine(problem).name == "interior_point") is (loss != "huber")
+    assert compiled_path(problem, "auto") is (loss == "huber")
+    screened.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(screened).recognised
+    plain.solve("CLARABEL", **TIGHT)
+    assert screened.value == pytest.approx(plain.value, rel=1e-8)
+    for ours, theirs in zip(screened.variables(), plain.variables(), strict=True):
+        np.testing.assert_allclose(ours.value, theirs.value, atol=1e-6)

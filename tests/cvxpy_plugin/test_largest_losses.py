@@ -208,3 +208,22 @@ def test_where_no_direction_gains() -> None:
     assert report.solver == "builtin"
     assert report.relative_gap <= 1e-9
     assert report.rounds <= 6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_repeated_rows_are_certified(seed: int) -> None:
+    """At a level that whole groups of equal residuals share no gap of a round is finite."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, 50, 1000)
+    data, targets = rng.standard_normal((50, 5))[drawn], 3.0 * rng.standard_normal(50)[drawn]
+
+    def made() -> Any:
+        w, b = cp.Variable(5), cp.Variable()
+        risk = cp.cvar(cp.abs(data @ w + b - targets), 0.9)
+        return cp.Problem(cp.Minimize(1e-3 * risk + 0.5 * cp.sum_squares(w)))
+
+    screened, plain = made(), made()
+    screened.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(screened).recognised
+    plain.solve("CLARABEL", **TIGHT)
+    np.testing.assert_allclose(screened.value, plain.value, rtol=1e-8)

@@ -122,6 +122,26 @@ def test_rows_of_few_entries_are_found(name: str) -> None:
             np.testing.assert_array_equal(found, counts[index])
 
 
+@pytest.mark.parametrize("others", [0, 3])
+def test_sparse_rows_of_one_entry_need_no_product(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each on its own, where sparse rows have mostly one, without a product of matrices."""
+    entries = np.zeros((N, P))
+    entries[np.arange(N), RNG.integers(P, size=N)] = RNG.integers(1, 9, N) / 8.0
+    entries[-3] = 0.0
+    entries[:others] = X[:others]
+    light, weights = Rows(sp.csr_matrix(entries), SIGN), RNG.integers(0, 5, N) ** 2 / 4.0
+    monkeypatch.setattr(module, "ENTRYWISE", 2.0)
+    asked, parts = [], Rows._parts
+    monkeypatch.setattr(
+        Rows, "_parts", lambda self, count, **k: asked.append(count) or parts(self, count, **k)
+    )
+    found = light.weighted_gram(None, weights)
+    np.testing.assert_array_equal(found, entries.T @ (weights[:, None] * entries))
+    assert asked[-1] <= others + 1
+
+
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 def test_light_rows_are_multiplied_entry_by_entry(
     kind: type, monkeypatch: pytest.MonkeyPatch
