@@ -247,7 +247,10 @@ def solve(
         return supplied("cvxpy.another_solver")(problem, request, useless, failure)
     if request.leaves_choice and problem.status == cp.USER_LIMIT:
         # OSQP stops so on hinges and absolute values with constraints from 2,000 terms on.
-        return supplied("cvxpy.another_solver")(problem, request, useless)
+        first = TAKEN.get(problem, 0.0)
+        value = supplied("cvxpy.another_solver")(problem, request, useless)
+        TAKEN[problem] = TAKEN.get(problem, 0.0) + first
+        return value
     if useless.endswith(OF_A_KIND) and not solved_shorter(problem):
         warn_once(useless, CALLS_BETWEEN - 1)
     return value

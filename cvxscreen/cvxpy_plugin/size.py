@@ -558,6 +558,9 @@ so many entries: absolute values, pinball and hinge losses and CVaR of 1,200 x 4
 CPU seconds, plainly 0.9 to 5.3, of 2,400 x 400 0.6 to 1.8 for 6 to 14 (600 x 200 as long as plainly
 for two of the four)."""
 
+SOON = 1e7
+"""Up to so many products of entries an L1 norm takes no compiled loop (the same there)."""
+
 SPARSE_COLUMNS = 150
 """Coordinates from which on sparse data are for compiled loops (`cvxscreen.solvers.registry`)."""
 
@@ -943,8 +946,11 @@ class _Walk:
         """Whether numpy's own solvers are not for a problem of this kind."""
         squared = bool(found.squares) and self.kinds <= {"norm1", "abs"}
         curved = (found.smooth or held) and coordinates <= self.shrunk
+        rows = max([found.terms, found.height, *self.residuals.values()])
         if (squared or curved) and not self.constrained and coordinates & self.shrunk:
-            return True
+            dense = max(found.filled, found.squares) >= DENSE_SHARE * rows * found.coordinates
+            products = rows * found.coordinates * min(rows, float(found.coordinates))
+            return not dense or products > SOON
         # A lasso in slacks, which is read as a lasso.
         slacks = found.columns and found.curved and self.constrained and not self.other_rows
         if slacks and self.own_rows.keys() >= self.sizes.keys():

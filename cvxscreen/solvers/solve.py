@@ -43,6 +43,7 @@ from cvxscreen.solvers.registry import (
     has_kernel,
     left_to_us,
     named_solver,
+    sooner_than_loops,
 )
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
 
@@ -103,6 +104,9 @@ def solve_problem(
         found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
     if found is not None:
         return found
+    if left_to_us(solver) and sooner_than_loops(problem):
+        charge(problem)
+        solver = "interior_point"
     inner = named_solver(solver, problem, limits)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:

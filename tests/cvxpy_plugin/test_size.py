@@ -18,6 +18,7 @@ from cvxscreen.cvxpy_plugin import composite as composite_problem
 from cvxscreen.cvxpy_plugin import plugin, request, size
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.size import VISITS, measure
+from cvxscreen.solvers import registry
 
 cvxpy_plugin.register()
 
@@ -537,7 +538,9 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
     huber = cp.Problem(without_squares(30_000, 8, cp.huber).objective)
     assert not asked.why_plain(huber)
     normed = cp.Problem(huber.objective + cp.Minimize(cp.norm1(huber.variables()[0])))
-    small = [lasso(200, 400), lasso(20_000, 20), sparse_svm(words(1000, 200, 10)), normed]
+    for problem in (lasso(20_000, 20), normed):  # the interior point method is done before
+        assert not asked.why_plain(problem)
+    small = [lasso(300, 400), lasso(20_000, 23), sparse_svm(words(1000, 200, 10))]
     for problem in small:
         assert "import" in asked.why_plain(problem)
     large = [lasso(6000, 100), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
@@ -545,7 +548,7 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
     for problem in (*large, *numpy_alone):
         assert not asked.why_plain(problem)
     size.IMPORTS.spent = 0.6  # what plain solves of them have taken
-    assert not asked.why_plain(lasso(200, 400))
+    assert not asked.why_plain(lasso(300, 400))
     monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
     monkeypatch.setattr(size, "loops_loaded", lambda: True)
     for problem in small:
@@ -624,6 +627,29 @@ def test_what_a_plain_solve_has_taken_counts_for_more_than_an_estimate(
     little = cp.Problem(cp.Minimize(cp.norm1(cp.diff(cp.Variable(50)) - 1)))
     monkeypatch.setitem(size.TAKEN, little, 9.0)
     assert "nothing to be saved" in request.Request().why_plain(little)
+
+
+def test_what_two_solvers_have_taken_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OSQP at its limit, and Clarabel after it."""
+    problem = shrunk(1500, 10)
+
+    def at_its_limit(asked: Any, *_: Any) -> None:
+        size.TAKEN[asked] = 2.0
+        asked._status = cp.USER_LIMIT
+
+    def another(asked: Any, *_: Any) -> float:
+        size.TAKEN[asked] = 0.25
+        return 7.0
+
+    monkeypatch.setattr(request, "plain", at_its_limit)
+    monkeypatch.setattr(request, "supplied", lambda _: another)
+    assert problem.solve(method="screen") == 7.0
+    assert size.TAKEN[problem] == 2.25
+
+
+def test_small_systems_mean_the_same_here_and_there() -> None:
+    """From where on an L1 norm takes compiled loops; `size` is read before any solver is."""
+    assert size.SOON == registry.SOON
 
 
 def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times_as_long(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import cvxscreen
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.certificate import certify
+from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import few_terms, solve
+from cvxscreen.solvers import few_terms, registry, solve
+from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import KeptPath
 from cvxscreen.solvers.few_terms import CHANGES, MOST, Continuation, Curvature, Sides, solve_few
 
@@ -173,3 +177,37 @@ def test_near_goes_on_where_numba_is_imported_and_nothing_is_compiled(
         assert kept.near is not None
         rounds.append(found.rounds[-1].solver_info)
     assert [set(info) == {"steps", "passes"} for info in rounds] == [False, True, True]
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute"])
+def test_under_an_l1_norm_no_loop_is_waited_for(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dense data of few columns go to the interior point method until loading is due."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((400, 8))
+    y = X[:, 0] - 2 * X[:, 1] + rng.standard_t(3, 400)
+    if loss == "squared":
+        problem = cvxscreen.regression(X, y, C=0.05, loss=loss, penalty="l1")
+    else:
+        held = cvxscreen.regression(X, y, loss=loss)
+        problem = replace(held, penalty=L1(np.full(8, 20.0)))
+    assert not registry.sooner_than_loops(problem)
+    loops = cvxscreen.solve(problem, tol=1e-9)
+    clock, asked = CompileClock(0.25), []
+    monkeypatch.setattr(segments, "LOADING", clock)
+    monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
+    named = registry.named_solver
+    monkeypatch.setattr(
+        solve, "named_solver", lambda name, *rest: asked.append(name) or named(name, *rest)
+    )
+    found = cvxscreen.solve(problem, tol=1e-9)
+    assert found.certificate.ok
+    np.testing.assert_allclose(found.x, loops.x, atol=1e-6)
+    assert asked == ["interior_point"]
+    while registry.sooner_than_loops(problem):  # rented before it is bought
+        spent = clock.spent
+        cvxscreen.solve(problem)
+        assert clock.spent > spent
+    cvxscreen.solve(problem)
+    assert asked[-1] == "auto"

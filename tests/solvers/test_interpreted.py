@@ -44,6 +44,7 @@ def interpreted() -> Iterator[None]:
     ]
     for space, name, loop in places:
         space[name] = loop.py_func
+        loop.py_func.loaded = True
     try:
         yield
     finally:
