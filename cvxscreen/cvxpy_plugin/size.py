@@ -54,6 +54,9 @@ At an optimum about as many of them as there are coordinates are active, so that
 out can save most of the work.
 """
 
+SMALL = "it is small"
+"""How a refusal begins that is a matter of size alone."""
+
 ONCE = (
     "what screening would import, once a process, takes longer (`always=True` screens all the same)"
 )
@@ -408,7 +411,7 @@ class Size(NamedTuple):
         if slow or enough or many:
             return ""
         return (
-            f"it is small ({self.words()}), and compiled and solved before screening "
+            f"{SMALL} ({self.words()}), and compiled and solved before screening "
             "could save anything (`always=True` screens all the same)"
         )
 
@@ -453,7 +456,7 @@ class Imports:
         price = size.at_least(solver) if known is None else known
         if self.spent + price >= due:
             return ""
-        return f"it is small ({size.words()}), and {ONCE}"
+        return f"{SMALL} ({size.words()}), and {ONCE}"
 
     @contextmanager
     def renting(self) -> Iterator[None]:

@@ -647,6 +647,42 @@ def test_what_two_solvers_have_taken_is_added_up(monkeypatch: pytest.MonkeyPatch
     assert size.TAKEN[problem] == 2.25
 
 
+def test_small_problems_are_left_to_osqp_while_it_is_quick(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its steps are limited where they are dear, and nobody has named it or given options."""
+    asked, plain = [], request.plain
+
+    def listening(problem: Any, few: request.Request, reason: str) -> Any:
+        asked.append((few.solver, few.options))
+        return plain(problem, few, reason)
+
+    def smooth(n: int, d: int) -> Any:
+        X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
+        losses = cp.sum(cp.square(cp.pos(1 - X @ w)))
+        return cp.Problem(cp.Minimize(losses + cp.norm1(w) + cp.sum_squares(w)))
+
+    monkeypatch.setattr(request, "plain", listening)
+    smooth(100, 5).solve(method="screen")
+    assert asked.pop() == (None, {})
+    given = {"solver": "OSQP"}, {"max_iter": 9000}
+    for options in given:
+        smooth(1500, 8).solve(method="screen", **options)
+        assert asked.pop() == (options.pop("solver", None), options)
+    quick = smooth(1500, 8)
+    value = quick.solve(method="screen")
+    solver, options = asked.pop()
+    assert solver == "OSQP"
+    assert request.FEWEST_OF_SMALL <= options["max_iter"] < request.MOST_STEPS
+    assert value == smooth(1500, 8).solve(solver="OSQP")
+    monkeypatch.setattr(request, "PATIENCE", 0.0)
+    monkeypatch.setattr(request, "FEWEST_OF_SMALL", 1)
+    slow = smooth(1500, 8)
+    assert slow.solve(method="screen") == pytest.approx(value, rel=1e-4)
+    assert slow.status == "optimal"
+    assert request.Report.of(slow).solver == "CLARABEL"
+
+
 def test_small_systems_mean_the_same_here_and_there() -> None:
     """From where on an L1 norm takes compiled loops; `size` is read before any solver is."""
     assert size.SOON == registry.SOON
