@@ -170,12 +170,11 @@ class Announcement:
         """A function is compiled; the seconds it took are counted once."""
         if self._depth:
             self._depth -= 1
-            if not self._depth:
-                self._uncollected.close()
             spent = process_time() - self._began
             self._say(self.seconds + spent)
             if not self._depth:
                 self.seconds += spent
+                self._uncollected.close()
 
     def notify(self, event: Any) -> None:
         """Numba's word: something begins or ends."""

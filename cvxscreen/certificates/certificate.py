@@ -1287,6 +1287,21 @@ def _tighten(rows: Array, end: Array, low: Array, high: Array) -> None:
                out=high)
 
 
+def _growth_slopes(problem: Problem, theta: Array) -> Array:
+    """Slopes ``s_i = min(-lo_i, hi_i)``, those of `theta` where parabolas have no end."""
+    f = problem.losses
+    s = np.minimum(-f.lo, f.hi)
+    usual = float(np.abs(theta).max(initial=0.0))
+    return np.where(np.isfinite(s), s, np.where(f.q > 0, usual, 0.0))
+
+
+def _growth_at_most(problem: Problem, s: Array, primal: float) -> float:
+    """``B = primal + sum_i s_i (|b_i| + e_i + q_i s_i / 2)``, rounded up."""
+    f = problem.losses
+    reach = primal - problem.constant + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
+    return (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
+
+
 def growth_cost(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual,
     indefiniteness: float,
@@ -1304,12 +1319,10 @@ def growth_cost(
     sigma the smallest singular value of ``diag(s) A``; what is left of r by rounding is charged
     with the second bound.
     """
-    f, design, d = problem.losses, problem.design, problem.d
+    design, d = problem.design, problem.d
     if problem.linear.any() or problem.side is not None:
         return float("inf")
-    s = np.minimum(-f.lo, f.hi)
-    usual = float(np.abs(theta).max(initial=0.0))
-    s = np.where(np.isfinite(s), s, np.where(f.q > 0, usual, 0.0))
+    s = _growth_slopes(problem, theta)
     used = np.flatnonzero(s > 0)
     if len(used) < d:
         return float("inf")
@@ -1321,9 +1334,7 @@ def growth_cost(
     square = float(values[0]) - rounding
     if not square > 0.0:
         return float("inf")
-    worth = primal - problem.constant
-    reach = worth + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
-    reach = (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
+    reach = _growth_at_most(problem, s, primal)
     u = np.linalg.solve(gram, np.ldexp(r.value, -power))
     u = s * s * design.forward(np.ldexp(u, -power))
     ratio = float(np.abs(u[used] / s[used]).max()) * (1.0 + 1e-9)
@@ -1391,12 +1402,9 @@ def own_growth_cost(
     others = np.flatnonzero(~held)
     if len(others) > min(_FEW_OTHERS, 0.5 * d) or problem.linear[others].any():
         return float("inf")
-    s = np.minimum(-f.lo, f.hi)
-    usual = float(np.abs(theta).max(initial=0.0))
-    s = np.where(np.isfinite(s), s, np.where(f.q > 0, usual, 0.0))
+    s = _growth_slopes(problem, theta)
     s[terms] = 0.0
-    reach = primal - problem.constant + float(s @ (np.abs(f.b) + f.e + 0.5 * f.q * s))
-    reach = (reach + 4 * problem.n * EPS * abs(reach)) * (1.0 + 1e-9)
+    reach = _growth_at_most(problem, s, primal)
     bounded = np.where(np.isfinite(kappa), kappa, 0.0)[held] @ np.abs(x[held])
     across = (reach + float(s @ (np.abs(t) + t_error)) + float(bounded)) * (1.0 + 1e-9)
     rho, ratio, rest = r.above.copy(), 0.0, 0.0

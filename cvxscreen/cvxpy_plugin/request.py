@@ -255,10 +255,11 @@ def solve(
         if not request.leaves_choice or problem.is_mixed_integer() or clarabel_s:
             raise
         return supplied("cvxpy.another_solver")(problem, request, useless, failure)
+    given_up = problem.status == cp.USER_LIMIT
     if limited is not request:
         request.check_options(problem)
-    cut_short = limited is not request and problem.status == cp.OPTIMAL_INACCURATE
-    if request.leaves_choice and (cut_short or problem.status == cp.USER_LIMIT):
+        given_up |= problem.status == cp.OPTIMAL_INACCURATE
+    if request.leaves_choice and given_up:
         # OSQP stops so on hinges and absolute values with constraints from 2,000 terms on.
         first = TAKEN.get(problem, 0.0)
         value = supplied("cvxpy.another_solver")(problem, request, useless)
@@ -295,10 +296,16 @@ def within_patience(problem: Any, request: Request, useless: str) -> Request:
     small = useless.startswith(SMALL) and request.leaves_choice and not request.options
     if not (small and size.quadratic and "OSQP" in installed() and problem.is_qp()):
         return request
-    steps = int(max(FEWEST_OF_SMALL, PATIENCE / (OF_STEP * max(size.filled, 1.0))))
-    if steps >= MOST_STEPS:
-        return request
-    return replace(request, solver="OSQP", options={"max_iter": steps})
+    few = by_osqp(request, size.filled, PATIENCE, (FEWEST_OF_SMALL, MOST_STEPS))
+    return request if few.options["max_iter"] == MOST_STEPS else few
+
+
+def by_osqp(request: Request, filled: float, seconds: float, steps: tuple[int, int]) -> Request:
+    """`request` to OSQP, for about so many `seconds` of steps, at least and at most so many."""
+    fewest, most = steps
+    affordable = seconds / (OF_STEP * max(filled, 1.0))
+    limit = int(min(most, max(fewest, affordable)))
+    return replace(request, solver="OSQP", options={**request.options, "max_iter": limit})
 
 
 _SLOW: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -322,11 +329,9 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
         return False
     if not set(request.options) <= GENERAL:
         return False
-    affordable = STEPS / (OF_STEP * max(size.filled, 1.0))
-    steps = int(min(FIRST_STEPS, max(FEWEST_STEPS, affordable)))
-    few = replace(request, solver="OSQP", options={**request.options, "max_iter": steps})
+    few = by_osqp(request, size.filled, STEPS, (FEWEST_STEPS, FIRST_STEPS))
     with ignore_warnings(), suppress(cp.error.SolverError):
-        plain(problem, few, f"the first {steps} steps of OSQP are enough for it")
+        plain(problem, few, f"the first {few.options['max_iter']} steps of OSQP are enough for it")
         if problem.status == cp.OPTIMAL:
             request.check_options(problem)
             return True

@@ -452,9 +452,7 @@ class Imports:
             return ""
         unsure = size.needs is not None and size.needs.unsure
         due = FIRST_COMPILED if size.compiled else UNSURE if unsure else size.first(solver)
-        known = TAKEN.get(problem)
-        price = size.at_least(solver) if known is None else known
-        if self.spent + price >= due:
+        if self.spent + TAKEN.get(problem, size.at_least(solver)) >= due:
             return ""
         return f"{SMALL} ({size.words()}), and {ONCE}"
 
@@ -562,7 +560,8 @@ CPU seconds, plainly 0.9 to 5.3, of 2,400 x 400 0.6 to 1.8 for 6 to 14 (600 x 20
 for two of the four)."""
 
 SOON = 1e7
-"""Up to so many products of entries an L1 norm takes no compiled loop (the same there)."""
+"""Up to so many products of entries an L1 norm takes no compiled loop (the same in
+`cvxscreen.solvers.registry`)."""
 
 SPARSE_COLUMNS = 150
 """Coordinates from which on sparse data are for compiled loops (`cvxscreen.solvers.registry`)."""
@@ -949,8 +948,8 @@ class _Walk:
         """Whether numpy's own solvers are not for a problem of this kind."""
         squared = bool(found.squares) and self.kinds <= {"norm1", "abs"}
         curved = (found.smooth or held) and coordinates <= self.shrunk
-        rows = max([found.terms, found.height, *self.residuals.values()])
         if (squared or curved) and not self.constrained and coordinates & self.shrunk:
+            rows = max([found.terms, found.height, *self.residuals.values()])
             dense = max(found.filled, found.squares) >= DENSE_SHARE * rows * found.coordinates
             products = rows * found.coordinates * min(rows, float(found.coordinates))
             return not dense or products > SOON

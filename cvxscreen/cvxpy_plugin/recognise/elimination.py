@@ -232,10 +232,16 @@ class SplitVariables(Immutable):
         return out
 
 
+def _inequalities(draft: Draft) -> tuple[Any, Mask]:
+    """What the inequalities have in sparse columns, and whether they have dense ones as well."""
+    rows = draft.standard.rows
+    dense = np.asarray(abs(draft.inequalities) @ rows.dense_rows()) > 0
+    return sp.csr_array(draft.inequalities @ rows.sparse), dense
+
+
 def _bounded(draft: Draft) -> Mask:
     """Columns with an inequality row of their own, shape (N,)."""
-    inside = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)
-    dense = np.asarray(abs(draft.inequalities) @ draft.standard.rows.dense_rows()) > 0
+    inside, dense = _inequalities(draft)
     single = (np.diff(inside.indptr) == 1) & ~dense
     out = np.zeros(draft.standard.size, dtype=bool)
     out[sp.csr_array(inside[single]).indices] = True
@@ -684,7 +690,7 @@ def keep_squared_residuals(draft: Draft) -> None:
     for cone, _, _ in norms:
         mine[cone.rows] = True
     beside = _nearly_all(draft, mine) or _beside_l1_norm(draft, tally, mine)
-    if not (beside or _held_one_by_one(draft, tally, mine)):
+    if not (beside or _columns_can_go(draft, mine)):
         return
     if len(columns):
         _squares(draft, columns, source, factor)
@@ -716,12 +722,19 @@ def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
     return block.col[hit].astype(np.intp), rows[block.row[hit]], block.data[hit]
 
 
+def _columns_of(draft: Draft, mine: Mask) -> Mask:
+    """The columns that the rows `mine` have entries in, shape (N,)."""
+    pick = sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)]
+    used = draft.standard.rows.combine(pick)
+    touched = used.dense_columns()
+    touched[used.sparse.indices] = True
+    return touched
+
+
 def _nearly_all(draft: Draft, mine: Mask) -> bool:
     """Whether the rows of data are `mine`, but for fewer than could be a loss beside them."""
     rows = draft.standard.rows
-    used = rows.combine(sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)])
-    touched = used.dense_columns()
-    touched[used.sparse.indices] = True
+    touched = _columns_of(draft, mine)
     coordinates = int((touched & draft.standard.own()).sum())
     others = int((~mine & ~draft.used_rows & (rows.counts() > 2)).sum())
     return int(mine.sum()) >= TALL * max(coordinates, others, 1)
@@ -740,8 +753,7 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     others = ~mine & ~draft.used_rows & ~standard.inside("nonneg")
     if (others & (standard.rows.counts() > 2)).any():
         return False
-    inside = sp.csr_array(draft.inequalities @ standard.rows.sparse)
-    dense = np.asarray(abs(draft.inequalities) @ standard.rows.dense_rows()) > 0
+    inside, dense = _inequalities(draft)
     entries = np.diff(inside.indptr)
     if not inside.shape[0] or dense.any() or (entries < 1).any() or (entries > 2).any():
         return False
@@ -750,10 +762,7 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
         costly |= ~tally.own & (draft.linear == 0) & (tally.square == 0) & (tally.negative == 1)
     bounds = np.add.reduceat(costly[inside.indices].astype(np.int64), inside.indptr[:-1])
     held = (tally.square > 0) | (tally.positive + tally.negative > 0) | draft.eliminated
-    pick = sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)]
-    used = standard.rows.combine(pick)
-    touched = used.dense_columns()
-    touched[used.sparse.indices] = True
+    touched = _columns_of(draft, mine)
     if (entries == 1).any():
         coordinates = int((touched & standard.own() & (tally.square == 0)).sum())
         if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
@@ -761,26 +770,20 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     return bool((bounds[entries == 2] == 1).all() and held[touched].all())
 
 
-def _held_one_by_one(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
+def _columns_can_go(draft: Draft, mine: Mask) -> bool:
     """Whether rows of one or two entries, as of an L1 norm or bounds, hold most of many columns.
 
-    So do equations of three, as of ``w == u - v``.
-
-    Columns can go then whatever few constraints, or an intercept, stand beside them.
+    So do equations of three, as of ``w == u - v``. Columns can go then whatever few constraints, or
+    an intercept, stand beside them.
     """
     standard = draft.standard
     if standard.canonical.groups:
         return False
-    pick = sp.csr_array(sp.eye_array(len(mine), format="csr"))[np.flatnonzero(mine)]
-    used = standard.rows.combine(pick)
-    touched = used.dense_columns()
-    touched[used.sparse.indices] = True
-    touched &= standard.own() & ~draft.eliminated
+    touched = _columns_of(draft, mine) & standard.own() & ~draft.eliminated
     coordinates = int(touched.sum())
     if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
         return False
-    inside = sp.csr_array(draft.inequalities @ standard.rows.sparse)
-    dense = np.asarray(abs(draft.inequalities) @ standard.rows.dense_rows()) > 0
+    inside, dense = _inequalities(draft)
     entries = np.diff(inside.indptr)
     short = ~dense & (entries >= 1) & (entries <= 2)
     others = ~mine & ~draft.used_rows & ~standard.inside("nonneg")
