@@ -1367,6 +1367,7 @@ def own_growth_cost(
         <r, x - y> <= max(|u_i| / s_i, |rho_j| / kappa_j)
                       (B + sum_i s_i |t_i| + sum_j kappa_j |x_j|).
 
+    A coordinate that constraints hold at zero from both sides costs ``|rho_j x_j|`` instead.
     No factorisation is needed. What rounding leaves at O is charged with ``|y_O| <= B (1 + max_j
     |S A_j| / kappa_j) / sigma``, sigma the smallest singular value of ``S A_O``, ``S = diag(s)``.
     """
@@ -1425,6 +1426,8 @@ def own_growth_cost(
         far = reach * (1.0 + float(steep.max(initial=0.0))) / least * (1.0 + 1e-9)
         far += float(np.linalg.norm(x[others])) * (1.0 + 1e-9)
         rest = float(np.linalg.norm(left)) * far * (1.0 + 1e-9)
+    fixed = held & np.isinf(kappa)  # y_j = 0: what x has there is all that it can lose
+    rest += float(rho[fixed] @ np.abs(x[fixed])) * (1.0 + 1e-9)
     ratio = max(ratio, float((rho[held] / kappa[held]).max(initial=0.0))) * (1.0 + 1e-9)
     return ratio * across + rest
 

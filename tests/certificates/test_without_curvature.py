@@ -725,6 +725,19 @@ def test_what_an_intercept_without_a_term_of_its_own_costs_is_attained(a: float)
     assert 0.99 * cost < paid <= cost
 
 
+def test_a_coordinate_held_at_zero_from_both_sides_still_costs_what_x_has_there() -> None:
+    """``x >= 0`` and ``x <= 0`` leave 0 alone: from 1e-7 a residual of 5 loses 5e-7."""
+    side = SideConstraints([[1.0], [-1.0]], [0.0, 0.0], (("nonneg", 2),))
+    problem = Problem(
+        Rows(np.ones((1, 1))), Losses(0.0, 0.0, 0.0, [-2.0], [2.0]), Quadratic(np.zeros(1)),
+        np.zeros(1), side=side,
+    )
+    x = np.array([1e-7])
+    r = module.Residual(np.arange(1), np.array([5.0]), np.zeros(1))
+    cost = module.own_growth_cost(problem, x, np.zeros(1), x, np.zeros(1), problem.primal(x), r)
+    assert 0.99 * cost < 5e-7 <= cost
+
+
 def test_what_only_half_of_the_coordinates_have_bounds_nothing() -> None:
     """Without terms of their own, or with a linear term that these do not outweigh."""
     problem, x = own_terms(0, others=1, linear=False, side=False)
