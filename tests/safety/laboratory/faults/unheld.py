@@ -32,6 +32,7 @@ own = of(
     "certificates/certificate.py",
     f"{PROOF}::test_what_a_residual_costs_beside_an_l1_norm_is_attained",
     f"{PROOF}::test_what_an_intercept_without_a_term_of_its_own_costs_is_attained",
+    f"{PROOF}::test_a_coordinate_held_at_zero_from_both_sides_still_costs_what_x_has_there",
     f"{PROOF}::test_what_only_half_of_the_coordinates_have_bounds_nothing",
     f"{PROOF}::test_rows_of_one_entry_round_in_their_own_coordinate_alone",
     f"{PROOF}::test_terms_of_single_coordinates_bound_every_better_point",
