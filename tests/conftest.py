@@ -52,7 +52,7 @@ def pytest_collection() -> Generator[None, object, object]:
     """Importing the tests makes much that lives and nothing that dies: no search for it there.
 
     Nor later, in what the imports have left behind; and in the rest less often than usual, which
-    is 3 % of the time. By the threshold, as Dask remembers for ever whether the collector was enabled
+    is 3 % of the time. By the threshold: Dask remembers for ever whether the collector was enabled
     when it was imported.
     """
     gc.set_threshold(0)
