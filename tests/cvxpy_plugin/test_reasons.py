@@ -11,7 +11,7 @@ import pytest
 
 import cvxscreen
 from cvxscreen.cvxpy_plugin import request
-from cvxscreen.cvxpy_plugin.recognise import standard
+from cvxscreen.cvxpy_plugin.recognise import elimination, standard
 from cvxscreen.errors import NotScreenedWarning
 
 N, D = 300, 5
@@ -159,3 +159,32 @@ def test_a_path_of_what_is_not_recognised_has_no_gaps() -> None:
     problem = cp.Problem(cp.Minimize(lam * cp.sum_squares(w) + cp.sum(cp.logistic(-data @ w))))
     path = cvxscreen.path(problem, lam, [1.0, 0.1])
     assert [point.relative_gap for point in path.points] == [None, None]
+
+
+def test_a_chain_of_variables_is_refused_after_a_few_rounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A cumulative sum of n numbers would take n rounds, each over all rows."""
+    rounds = []
+    look = elimination._definitions
+    monkeypatch.setattr(
+        elimination, "_definitions", lambda *given: rounds.append(1) or look(*given)
+    )
+    w, wealth = cp.Variable(D), cp.Variable(N)
+    moves = np.random.default_rng(0).standard_normal((N, D)) @ w
+    assert "defined by the one before" in reason(
+        cp.sum(cp.abs(wealth - 1.0)) + cp.sum_squares(w),
+        wealth[0] == moves[0], wealth[1:] == wealth[:-1] + moves[1:],
+    )
+    assert len(rounds) < N // 2
+
+
+def test_the_constraint_that_holds_a_slack_variable_is_found_behind_others() -> None:
+    w, xi = cp.Variable(D), cp.Variable(N)
+    X = np.random.default_rng(0).standard_normal((N, D))
+    held = reason(
+        cp.sum_squares(w) + cp.sum(xi), w[0] >= 0.125, cp.norm(w) <= 8.0, X @ w >= 1 - xi, xi >= 0,
+        cp.norm(w[1:]) <= 7.0, cp.sum(xi) <= 5.0,
+    )
+    assert "xi" in held or "shared" in held
+    assert "<= 5.0" in held

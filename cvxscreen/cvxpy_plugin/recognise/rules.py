@@ -423,13 +423,17 @@ def _binding(draft: Draft, column: int) -> str:
     if canonical.original is None:
         return ""
     own = canonical.user_constraints()
-    for row in rows:
-        for cone in standard.cones:
-            if cone.rows.start <= row < cone.rows.stop:
-                found = own.get(cone.constraint)
-                if found is not None:
-                    return f" in the constraint {written(found)}"
+    ends = np.array([cone.rows.stop for cone in standard.cones], dtype=np.int64)
+    places = np.searchsorted(ends, rows, side="right")
+    for place in np.unique(places[places < len(ends)]):
+        found = own.get(standard.cones[place].constraint)
+        if found is not None:
+            return f" in the constraint {written(found)}"
     return ""
+
+
+_ASKED = 20
+"""Columns, or rows, of which it is asked whether they explain a refusal: each goes through all."""
 
 
 def _no_loss(draft: Draft) -> str:
@@ -437,7 +441,7 @@ def _no_loss(draft: Draft) -> str:
     if draft.notes:
         return f"no loss term was found: {draft.notes[0]}"
     plain = ~draft.eliminated & (draft.quadratic.diagonal() == 0) & draft.standard.own()
-    for column in np.flatnonzero(plain & (draft.linear > 0.0)):
+    for column in np.flatnonzero(plain & (draft.linear > 0.0))[:_ASKED]:
         where = _binding(draft, int(column))
         if where:
             name = draft.standard.label(int(column), place=False)
@@ -446,7 +450,7 @@ def _no_loss(draft: Draft) -> str:
                 "variable is a loss where it has a cost, `xi >= 0` and one lower bound a term)"
             )
     rows = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)
-    for k in np.flatnonzero(np.diff(rows.indptr) > 1):
+    for k in np.flatnonzero(np.diff(rows.indptr) > 1)[:_ASKED]:
         span = slice(rows.indptr[k], rows.indptr[k + 1])
         columns, data = rows.indices[span], rows.data[span]
         if (data < 0).all() and plain[columns].all():
