@@ -97,6 +97,32 @@ def squared_norm(X: Any, y: Any, w: Any, b: Any) -> Written:
     return cp.norm(X @ w - y) ** 2, [w >= 0]
 
 
+@form
+def slack_residuals(X: Any, y: Any, w: Any, b: Any) -> Written:
+    e = cp.Variable(N, name="e")
+    return cp.sum_squares(e), [X @ w + b == y + 2 * e, w >= 0]
+
+
+@form
+def slack_margins(X: Any, y: Any, w: Any, b: Any) -> Written:
+    """Least-squares support vector machines as their paper writes them."""
+    label, e = np.where(y > 0, 1.0, -1.0), cp.Variable(N, name="e")
+    return 0.5 * cp.sum_squares(w) + 5 * cp.sum(e**2), [cp.multiply(label, X @ w + b) == 1 - e]
+
+
+@form
+def predictions(X: Any, y: Any, w: Any, b: Any) -> Written:
+    f = cp.Variable(N, name="f")
+    return cp.sum_squares(f - y), [f == X @ w + b, w <= 0.5]
+
+
+@form
+def weighted_slacks(X: Any, y: Any, w: Any, b: Any) -> Written:
+    e = cp.Variable(N, name="e")
+    weighted = cp.multiply(np.linspace(0.2, 2.0, N), e)
+    return cp.sum_squares(weighted), [e == X @ w - y, cp.sum(w) == 1]
+
+
 def problem(name: str, n: int = N, seed: int = 0) -> Any:
     """One of the forms over well-conditioned data with scales of their own."""
     rng = np.random.default_rng(seed)
@@ -106,7 +132,8 @@ def problem(name: str, n: int = N, seed: int = 0) -> Any:
     return cp.Problem(cp.Minimize(objective), constraints)
 
 
-FOLDED = FORMS.keys() - {"total_variation", "box_and_norm1", "ridge"}
+STRONGLY_CONVEX = {"ridge", "slack_margins"}
+FOLDED = FORMS.keys() - {"total_variation", "box_and_norm1"} - STRONGLY_CONVEX
 
 
 @pytest.mark.parametrize("name", sorted(FORMS))
@@ -117,7 +144,7 @@ def test_every_form_is_folded_and_has_the_optimum_of_the_whole(name: str) -> Non
     report = cvxscreen.Report.of(found)
     assert report.recognised, report.reason
     # Terms of an L1 norm stay; what is strongly convex goes to Newton's method as it is.
-    assert report.kept <= (0 if name in FOLDED else N if name == "ridge" else 2 * D)
+    assert report.kept <= (0 if name in FOLDED else N if name in STRONGLY_CONVEX else 2 * D)
     assert value == pytest.approx(truth.value, rel=1e-7)
     for mine, theirs in zip(found.variables(), truth.variables(), strict=True):
         assert np.allclose(mine.value, theirs.value, atol=2e-4)
@@ -206,6 +233,34 @@ def test_beside_other_losses_the_squares_are_no_losses() -> None:
     assert "absolute" in text
     assert "squared" not in text
     assert found.solve(method="screen") == pytest.approx(found.solve("CLARABEL"), rel=1e-7)
+
+
+def test_predictions_beside_other_losses_are_part_of_the_quadratic_term() -> None:
+    """They are looked at first as losses of their own, and taken back."""
+    rng = np.random.default_rng(3)
+    X, Z = rng.standard_normal((N, D)), rng.standard_normal((N // 2, D))
+    w, f = cp.Variable(D), cp.Variable(N // 2)
+    whole = cp.Problem(
+        cp.Minimize(cp.sum(cp.pos(1 - X @ w)) + cp.sum_squares(f - 1.0)), [f == Z @ w]
+    )
+    best = whole.solve(solver="CLARABEL")
+    slopes = whole.constraints[0].dual_value
+    assert cvxscreen.explain(whole).recognised
+    assert whole.solve(method="screen") == pytest.approx(best, rel=1e-7)
+    assert cvxscreen.Report.of(whole).terms == N
+    assert np.allclose(f.value, Z @ w.value, atol=1e-9)
+    assert np.allclose(whole.constraints[0].dual_value, slopes, atol=1e-4)
+
+
+def test_predictions_that_something_else_holds_too_are_left_to_cvxpy() -> None:
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((N, D)), rng.standard_normal(N)
+    w, f = cp.Variable(D), cp.Variable(N)
+    smooth = cp.sum_squares(f - y) + cp.sum_squares(cp.diff(f))
+    whole = cp.Problem(cp.Minimize(smooth), [f == X @ w])
+    best = whole.solve(solver="CLARABEL")
+    assert whole.solve(method="screen") == pytest.approx(best, rel=1e-9)
+    assert np.allclose(f.value, X @ w.value, atol=1e-7)
 
 
 def test_with_few_rows_for_each_coordinate_they_are_left_to_cvxpy() -> None:

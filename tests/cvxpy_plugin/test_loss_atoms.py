@@ -58,6 +58,9 @@ TAKEN = {
     "squared_over": cp.quad_over_lin(cp.pos(1 - m), 4.0),
     "squared_zone": cp.sum_squares(cp.pos(cp.abs(r) - 0.2)),
     "hinge_above": cp.sum(cp.maximum(r, 0.5)),
+    "asymmetric_huber": cp.sum(3 * cp.huber(cp.pos(r), 0.4) + cp.huber(cp.neg(r), 0.7)),
+    "asymmetric_squares": C @ (cp.square(cp.pos(r)) + 0.1 * cp.square(cp.neg(r))),
+    "huber_and_absolute": cp.sum(cp.huber(r) + 0.5 * (cp.abs(r) + cp.square(cp.pos(1 - m)))),
     "squared_steep": cp.sum_squares(2 * cp.pos(1 - m)),
     "scalar": cp.pos(1 - X[0] @ w),
 }
@@ -76,6 +79,7 @@ LEFT = {
     "cube": cp.sum(cp.power(cp.pos(r), 3)),
     "logistic": cp.sum(cp.logistic(r)),
     "norm": cp.norm(r, 2),
+    "one_of_two": cp.sum(cp.huber(r) + cp.logistic(r)),
     "square_of_raised": cp.sum_squares(cp.maximum(r, -r) + 1.0),
 }
 

@@ -23,7 +23,7 @@ PLAIN = {
     # squares of helpers that only an expression tells apart
     "squared_hinge", "epsilon_squared", "elastic_norm", "elastic_parameters",
     "absolute_bound", "largest_entry", "metric", "metric_trace",
-    "least_squares", "least_squares_bounds", "lasso_intercept",
+    "least_squares_bounds", "lasso_intercept",
 }
 """Spellings that the matrices alone do not give away, or that need a PSD cone."""
 

@@ -80,11 +80,24 @@ def eliminate(draft: Draft, reserved: Mask) -> None:
                 f"{draft.standard.label(int(found.columns[0]))} among them, as in a cumulative sum "
                 "(`cp.cumsum(X @ w)` is `np.cumsum(X, axis=0) @ w`)"
             )
-        draft.eliminations.append(found)
-        draft.steps.append(found)
-        draft.used_rows[found.source] = True
-        draft.eliminated[found.columns] = True
+        _leave_out(draft, found)
         _substitute(draft, found)
+
+
+def _leave_out(draft: Draft, found: Elimination) -> None:
+    """Columns stand for what defines them from now on."""
+    draft.eliminations.append(found)
+    draft.steps.append(found)
+    draft.used_rows[found.source] = True
+    draft.eliminated[found.columns] = True
+
+
+def _take_back(draft: Draft, found: Elimination) -> None:
+    """As before `_leave_out`, which came last."""
+    draft.eliminations.pop()
+    draft.steps.pop()
+    draft.used_rows[found.source] = False
+    draft.eliminated[found.columns] = False
 
 
 def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
@@ -687,6 +700,17 @@ class SquaredNorm(Step, Immutable):
 
 def keep_squared_residuals(draft: Draft) -> None:
     """Turn squares of residuals into loss terms where no other losses stand beside them."""
+    predictions = _predictions(draft)
+    if predictions is not None:
+        _leave_out(draft, predictions)
+        if _kept_squares(draft, predictions.columns):
+            return
+        _take_back(draft, predictions)
+    _kept_squares(draft, np.zeros(0, dtype=np.intp))
+
+
+def _kept_squares(draft: Draft, predictions: Index) -> bool:
+    """Whether they are loss terms now; not where not all of `predictions` would be part of them."""
     tally = count_columns(draft)
     columns, source, factor = _defined(draft, tally)
     norms = [
@@ -695,19 +719,61 @@ def keep_squared_residuals(draft: Draft) -> None:
         if tally.square[column] > 0.0 and draft.linear[column] == 0.0
         and not tally.positive[column] + tally.negative[column]
     ]
-    if not (len(columns) or norms):
-        return
+    taken = np.bincount(draft.standard.rows.sparse[source].indices, minlength=draft.standard.size)
+    if not (len(columns) or norms) or (taken[predictions] != 1).any():
+        return False
     mine = np.zeros(draft.standard.rows.shape[0], dtype=bool)
     mine[source] = True
     for cone, _, _ in norms:
         mine[cone.rows] = True
-    beside = _nearly_all(draft, mine) or _beside_l1_norm(draft, tally, mine)
-    if not (beside or _columns_can_go(draft, mine)):
-        return
+    touched = _columns_of(draft, mine)
+    for found in draft.eliminations:
+        passed = touched[found.columns]
+        if passed.any():
+            behind = np.zeros(len(mine), dtype=bool)
+            behind[found.source[passed]] = True
+            touched |= _columns_of(draft, behind)
+    # Residuals and predictions themselves, the user's own as slack variables, are none.
+    touched[columns] = touched[draft.eliminated] = False
+    beside = _nearly_all(draft, mine, touched) or _beside_l1_norm(draft, tally, mine, touched)
+    if not (beside or _columns_can_go(draft, mine, touched)):
+        return False
     if len(columns):
         _squares(draft, columns, source, factor)
     for cone, column, scale in norms:
         _square_of_norm(draft, cone, column, scale, float(tally.square[column]))
+    return True
+
+
+def _predictions(draft: Draft) -> Elimination | None:
+    """Columns that a row of data defines and a squared residual takes up alone.
+
+    ``f == X @ w`` under ``sum_squares(f - y)``, or ``e == X @ w - y`` under weights: CVXPY's
+    residual is then defined by two columns, and the data are one row further on.
+    """
+    standard, tally = draft.standard, count_columns(draft)
+    counts = standard.rows.counts()
+    rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows)
+    elsewhere = tally.positive + tally.negative + tally.cone + tally.arguments
+    private = (elsewhere == 0) & ~tally.data & ~tally.crossed & ~draft.eliminated
+    passes = private & tally.own & (tally.zero == 2) & (tally.square == 0) & (draft.linear == 0)
+    ends = private & (tally.zero == 1) & (tally.square > 0)
+    short, long = rows[counts[rows] == 2], rows[counts[rows] > 2]
+    if not (len(short) and len(long) and passes.any() and ends.any()):
+        return None
+    size = standard.size
+    pairs = sp.coo_array(standard.rows.sparse[short])
+    ended = np.bincount(pairs.row[ends[pairs.col]], minlength=len(short)) == 1
+    here = np.zeros(size, dtype=bool)
+    here[pairs.col[passes[pairs.col] & ended[pairs.row]]] = True
+    block = sp.coo_array(standard.rows.sparse[long])
+    hit = here[block.col]
+    hit &= (np.bincount(block.row[hit], minlength=len(long)) == 1)[block.row]
+    if not hit.any():
+        return None
+    columns, source = block.col[hit].astype(np.intp), long[block.row[hit]]
+    needs = without(standard.rows.sparse[source], columns)
+    return Elimination(columns, source, block.data[hit], needs)
 
 
 def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
@@ -722,12 +788,14 @@ def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
     block = sp.coo_array(standard.rows.sparse[rows])
     hit = private[block.col]
     alone = np.bincount(block.row[hit], minlength=len(rows)) == 1
+    passed = draft.eliminated[block.col]
     data = standard.rows.counts()[rows] > 2
+    data |= np.bincount(block.row[passed], minlength=len(rows)) > 0
     hit &= (alone & data)[block.row]
     # With a column of its own in every row (``X w - y = h + s``) this is a Huber loss.
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[block.row[hit]] = True
-    rest = chosen[block.row] & ~hit & ~tally.dense[block.col]
+    rest = chosen[block.row] & ~hit & ~tally.dense[block.col] & ~passed
     single = np.bincount(block.col[rest], minlength=standard.size) == 1
     if chosen.any() and np.isin(np.flatnonzero(chosen), block.row[rest & single[block.col]]).all():
         hit[:] = False
@@ -743,16 +811,15 @@ def _columns_of(draft: Draft, mine: Mask) -> Mask:
     return touched
 
 
-def _nearly_all(draft: Draft, mine: Mask) -> bool:
+def _nearly_all(draft: Draft, mine: Mask, touched: Mask) -> bool:
     """Whether the rows of data are `mine`, but for fewer than could be a loss beside them."""
     rows = draft.standard.rows
-    touched = _columns_of(draft, mine)
     coordinates = int((touched & draft.standard.own()).sum())
     others = int((~mine & ~draft.used_rows & (rows.counts() > 2)).sum())
     return int(mine.sum()) >= TALL * max(coordinates, others, 1)
 
 
-def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
+def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask, touched: Mask) -> bool:
     """Whether all rows but `mine` bound costly columns by one column each.
 
     A column of `mine` that has neither such a bound nor a square is no coordinate of a lasso. With
@@ -774,7 +841,6 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
         costly |= ~tally.own & (draft.linear == 0) & (tally.square == 0) & (tally.negative == 1)
     bounds = np.add.reduceat(costly[inside.indices].astype(np.int64), inside.indptr[:-1])
     held = (tally.square > 0) | (tally.positive + tally.negative > 0) | draft.eliminated
-    touched = _columns_of(draft, mine)
     if (entries == 1).any():
         coordinates = int((touched & standard.own() & (tally.square == 0)).sum())
         if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
@@ -782,7 +848,7 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask) -> bool:
     return bool((bounds[entries == 2] == 1).all() and held[touched].all())
 
 
-def _columns_can_go(draft: Draft, mine: Mask) -> bool:
+def _columns_can_go(draft: Draft, mine: Mask, touched: Mask) -> bool:
     """Whether rows of one or two entries, as of an L1 norm or bounds, hold most of many columns.
 
     So do equations of three, as of ``w == u - v``. Columns can go then whatever few constraints, or
@@ -791,7 +857,7 @@ def _columns_can_go(draft: Draft, mine: Mask) -> bool:
     standard = draft.standard
     if standard.canonical.groups:
         return False
-    touched = _columns_of(draft, mine) & standard.own() & ~draft.eliminated
+    touched = touched & standard.own() & ~draft.eliminated
     coordinates = int(touched.sum())
     if coordinates < max(WIDE_COLUMNS, WIDE_SHARE * int(mine.sum())):
         return False

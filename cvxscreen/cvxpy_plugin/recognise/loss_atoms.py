@@ -376,14 +376,31 @@ def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
     found: list[tuple[Any, Array, Any]] = []
     _weigh(expr, np.array([factor]), found)
     groups = [
-        replace(_group(inner, weight), origin=(weakref.ref(expr), weakref.ref(source)))
-        for inner, weight, source in found
+        replace(group, origin=(weakref.ref(expr), weakref.ref(source)))
+        for part in found for group, source in _one_or_each(*part)
     ]
     if factor > 0 and not expr.parameters():
         key = id(expr)
         unit = tuple(group.times(1.0 / factor) for group in groups)
         _UNITS[key] = weakref.ref(expr, lambda _: _UNITS.pop(key, None)), unit
     return groups
+
+
+def _one_or_each(expr: Any, weight: Array, source: Any) -> Iterator[tuple[LossGroup, Any]]:
+    """The terms of an elementwise expression: one a number, or one for each summand of a sum.
+
+    Lines add up to lines (``pos(t) + abs(t)``); squares and Huber losses of parts of t do not.
+    """
+    try:
+        yield _group(expr, weight), source
+    except _Other:
+        if type(expr).__name__ != "AddExpression" or any(p.size != expr.size for p in expr.args):
+            raise
+        for summand in expr.args:
+            parts: list[tuple[Any, Array, Any]] = []
+            _weigh(summand, weight, parts)
+            for part in parts:
+                yield from _one_or_each(*part)
 
 
 # -- from the root of the objective to elementwise expressions ------------------------------------

@@ -433,7 +433,7 @@ def _binding(draft: Draft, column: int) -> str:
 
 
 _ASKED = 20
-"""Columns, or rows, of which it is asked whether they explain a refusal: each goes through all."""
+"""Columns of which it is asked whether they explain a refusal: each goes through all rows."""
 
 
 def _no_loss(draft: Draft) -> str:
@@ -450,13 +450,13 @@ def _no_loss(draft: Draft) -> str:
                 "variable is a loss where it has a cost, `xi >= 0` and one lower bound a term)"
             )
     rows = sp.csr_array(draft.inequalities @ draft.standard.rows.sparse)
-    for k in np.flatnonzero(np.diff(rows.indptr) > 1)[:_ASKED]:
-        span = slice(rows.indptr[k], rows.indptr[k + 1])
-        columns, data = rows.indices[span], rows.data[span]
-        if (data < 0).all() and plain[columns].all():
-            where = _binding(draft, int(columns[0]))
-            name = draft.standard.label(int(columns[0]), place=not where)
-            return f"no loss term was found: {name} has no cost but a shared budget{where}"
+    other = (rows.data >= 0) | ~plain[rows.indices]
+    others = np.bincount(rows_of(rows)[other], minlength=rows.shape[0])
+    for k in np.flatnonzero((np.diff(rows.indptr) > 1) & (others == 0)):
+        column = int(rows.indices[rows.indptr[k]])
+        where = _binding(draft, column)
+        name = draft.standard.label(column, place=not where)
+        return f"no loss term was found: {name} has no cost but a shared budget{where}"
     return (
         "no loss term was found: the objective has no sum of hinge, absolute, pinball, "
         "epsilon-insensitive, Huber or squared-hinge terms (squares over data, as in least "
