@@ -545,13 +545,14 @@ def refined_margins(
     """
     f, error = problem.losses, problem.design.forward_error(x, problem.sizes)
     inside = np.flatnonzero((theta > f.lo) & (theta < f.hi) & (theta != 0))
-    s, (b, e, q, lo, hi) = theta[inside], (column[inside] for column in columns(f))
+    s, rows = theta[inside], inside[:_REFINED]
+    hidden = float(steepest_slopes(s, f.lo[inside], f.hi[inside]) @ error[inside])
+    if not len(rows) or hidden <= negligible:
+        return t, values, error
+    b, e, q = f.b[inside], f.e[inside], f.q[inside]
     conjugate = b * s + e * np.abs(s) + 0.5 * q * s**2
     gap = float(np.maximum(values[inside] + conjugate - t[inside] * s, 0.0).sum())
-    steepest = steepest_slopes(s, lo, hi)
-    rows = inside[:_REFINED]
-    hidden = float(steepest @ error[inside])
-    if len(rows) and not hidden <= max(0.005 * gap, negligible):
+    if not hidden <= 0.005 * gap:
         t[rows], error[rows] = problem.design.forward_precise(rows, x)
         values[rows] = piecewise_value(f.take(rows), t[rows])
     return t, values, error

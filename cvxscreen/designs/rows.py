@@ -37,6 +37,9 @@ SHORT = 64
 the other, 5,000 x 256 4.1 and 1.7, the same at 48."""
 _BLOCK_ROWS = 1024
 """Rows that are summed at first: sums of n rows are then 1,024 + n / 1,024 deep, and rounded so."""
+_COUNTED = 2**16
+"""Sparse rows from which on the entries of each column are counted: the columns of fewer are taken
+to be full, which charges 7e-12 for rounding at most, as a column of ones does."""
 _WIDE_ROWS = 64
 """Rows that are turned to extended precision at a time."""
 _SQUARED = 2**17
@@ -335,33 +338,37 @@ class Rows:
         error = float(np.linalg.norm(x)) * sizes
         n, p = self.matrix.shape
 
-        def entrywise(head: Any, extra: Array, scale: float | Array) -> Array:
-            """``sum_j |a_ij x_j|`` of some rows, and what may underflow in it."""
-            return (head @ x[:p] + SMALLEST * len(x) + extra @ x[p:]) * scale
-
-        few, sizes_of_few = self._few_sizes
-        if n and CRUDE * entrywise(*sizes_of_few).max() < error[few].max():
+        few = slice(None, None, max(n // 4, 1))
+        if n and CRUDE * self._few_products(few, x) < error[few].max():
             for start in range(0, n, _BLOCK_ROWS):
                 rows = slice(start, start + _BLOCK_ROWS)
-                error[rows] = np.minimum(error[rows], entrywise(*self._sizes(rows)))
+                head, extra = abs(self.matrix[rows]).astype(np.float64), np.abs(self.extra[rows])
+                sizes = head @ x[:p] + SMALLEST * len(x) + extra @ x[p:]  # some may have underflown
+                if self.scale is not None:
+                    sizes *= np.abs(self.scale[rows])
+                error[rows] = np.minimum(error[rows], sizes)
         return factor * error
 
-    def _sizes(self, rows: slice) -> tuple[Any, Array, float | Array]:
-        """The absolute values of some rows: their entries, their further ones, their factors."""
-        head, extra = abs(self.matrix[rows]).astype(np.float64), np.abs(self.extra[rows])
-        return head, extra, 1.0 if self.scale is None else np.abs(self.scale[rows])
-
-    @cached_property
-    def _few_sizes(self) -> tuple[slice, tuple[Any, Array, float | Array]]:
-        """A few rows and their `_sizes`: each certificate asks for them, and cutting is dear."""
-        few = slice(None, None, max(self.matrix.shape[0] // 4, 1))
-        return few, self._sizes(few)
+    def _few_products(self, few: slice, x: Array) -> float:
+        """The largest ``sum_j |a_ij x_j|`` of a few rows; SciPy takes longer to cut one out."""
+        matrix, largest = self.matrix, 0.0
+        for i in range(*few.indices(matrix.shape[0])):
+            if self.sparse:
+                own = slice(matrix.indptr[i], matrix.indptr[i + 1])
+                head, at = matrix.data[own], x[matrix.indices[own]]
+            else:
+                head, at = matrix[i], x[: matrix.shape[1]]
+            size = float(np.abs(head) @ at + np.abs(self.extra[i]) @ x[matrix.shape[1]:])
+            largest = max(largest, size if self.scale is None else size * abs(self.scale[i]))
+        return largest
 
     @cached_property
     def adjoint_factor(self) -> float:
         """``|computed - exact| <= adjoint_factor * sum_i |a_ij theta_i|`` in every column."""
         n = self.shape[0]
-        if self.sparse:
+        if self.sparse and n <= _COUNTED:
+            depth = n + 1
+        elif self.sparse:
             column = np.bincount(self.matrix.indices, minlength=1).max(initial=0)
             depth = max(int(column), min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1)
         else:

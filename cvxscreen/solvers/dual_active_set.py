@@ -386,7 +386,11 @@ class DualIterate:
     def _begin(self, start: Start | None) -> Array | None:
         """Begin at `start`, with the products that it knows; margins where they are known."""
         problem = self.problem
-        theta = self._cold_start() if start is None else np.asarray(start.theta, dtype=np.float64)
+        At_theta: Array | None = None
+        if start is None:
+            theta, At_theta = self._cold_start()
+        else:
+            theta = np.asarray(start.theta, dtype=np.float64)
         self.theta, self.correction = self._snapped(theta), np.zeros(len(self.root))
         known = None if start is None else start.point
         margins: Array | None = None
@@ -398,7 +402,9 @@ class DualIterate:
             margins, At_theta = start.passes[0], start.passes[1] * self.root
             at, self.passes = start.x / self.root, 0.0
         else:
-            At_theta, self.passes = self.source.adjoint(self.theta), 1.0
+            if At_theta is None or (self.theta != theta).any():
+                At_theta = self.source.adjoint(self.theta)
+            self.passes = 1.0
         self.v = -At_theta - problem.linear * self.root
         # With every slope at an end no kink holds the level of the start: it may be far off.
         unheld = start is None or not inside(problem.losses, self.theta).any()
@@ -415,17 +421,21 @@ class DualIterate:
         self.correction, self.passes = place.x - place.v, 0.0
         self.evaluate(place.t)
 
-    def _cold_start(self) -> Array:
-        """The slopes at x = 0, the solution where C is small, unless a share of them is better."""
-        theta = self.problem.losses.slope(np.zeros(self.problem.n))
-        slope, curvature = self._along(theta)
-        if slope < curvature:
-            return np.zeros(self.problem.n)
-        return self._at_rest(theta) if len(self.free) else theta
+    def _cold_start(self) -> tuple[Array, Array | None]:
+        """The slopes at x = 0, the solution where C is small, unless a share of them is better.
 
-    def _along(self, theta: Array) -> tuple[float, float]:
+        With their sum of rows, where that has been computed.
+        """
+        theta = self.problem.losses.slope(np.zeros(self.problem.n))
+        At_theta = self.source.adjoint(theta)
+        slope, curvature = self._along(theta, At_theta)
+        if slope < curvature:
+            return np.zeros(self.problem.n), np.zeros(len(self.root))
+        return (self._at_rest(theta), None) if len(self.free) else (theta, At_theta)
+
+    def _along(self, theta: Array, At_theta: Array) -> tuple[float, float]:
         """The dual objective of ``s theta`` is ``slope s - curvature s^2/2``: both, for s <= 1."""
-        f, At_theta = self.problem.losses, self.source.adjoint(theta)
+        f = self.problem.losses
         slope = f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
         return -float(slope), float(At_theta @ At_theta + (f.q * theta) @ theta)
 
@@ -446,7 +456,8 @@ class DualIterate:
         v = -self.source.adjoint(even) - self.problem.linear * self.root
         margins = self._without_level(v)
         sharp = f.slope(margins + self._level(margins) * e)
-        values = [slope - 0.5 * curvature for slope, curvature in map(self._along, (even, sharp))]
+        along = (self._along(each, self.source.adjoint(each)) for each in (even, sharp))
+        values = [slope - 0.5 * curvature for slope, curvature in along]
         return even if values[0] >= values[1] else sharp
 
     def _without_level(self, v: Array) -> Array:

@@ -686,15 +686,16 @@ class Part:
     def copied(self) -> tuple[Part, float]:
         """The active rows alone, and what the others add to the dual objective."""
         here, count = self.work.active[: self.count], self.count
-        others = np.ones(len(self.theta), dtype=bool)
-        others[here] = False
-        f, theta = self.terms, self.theta[others]
-        q, b, e = f.q[others], f.b[others], f.e[others]
-        without = -float(b @ theta + e @ np.abs(theta) + 0.5 * (q * theta) @ theta)
-        terms = DescentTerms(*read_only(*(values[here] for values in f)))
+        terms = DescentTerms(*read_only(*(values[here] for values in self.terms)))
         work = Work.of(np.arange(count), count, self.work.random)
-        rows, theta = self.rows.take(here), self.theta[here]
-        return Part(rows, terms, theta, work, count, self.active), without
+        part = Part(self.rows.take(here), terms, self.theta[here], work, count, self.active)
+        return part, part.conjugates - self.conjugates
+
+    @property
+    def conjugates(self) -> float:
+        """What these terms take off the dual objective."""
+        f, theta = self.terms, self.theta
+        return float(f.b @ theta + f.e @ np.abs(theta) + 0.5 * (f.q * theta) @ theta)
 
     def write_back(self, theta: Array) -> None:
         """Take the slopes over into those of the problem."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import CONTRACT, SUMS, compiled, read_only, unsigned
@@ -65,14 +66,20 @@ class DescentRows(NamedTuple):
 
     def take(self, rows: Index) -> DescentRows:
         """A copy of some rows."""
-        start = self.start[rows].astype(np.intp)
-        lengths = self.stop[rows].astype(np.intp) - start
-        ends = np.cumsum(lengths)
-        entries = np.repeat(start - ends + lengths, lengths) + np.arange(int(lengths.sum()))
-        indices = self.indices[entries] if self.indices.size else self.indices
-        first, last = (ends - lengths).astype(np.uint64), ends.astype(np.uint64)
+        if self.indices.size:  # by what SciPy has compiled
+            signed = np.dtype(f"i{self.indices.itemsize}")
+            pointers = np.append(self.start, self.stop[-1:]).astype(signed)
+            shape = len(self.start), int(self.indices.max()) + 1
+            parts = self.data, self.indices.view(signed), pointers
+            matrix = sp.csr_matrix(parts, shape, copy=False)[rows]
+            (indices,), data = unsigned(matrix.indices), matrix.data
+            ends = matrix.indptr.astype(np.uint64)
+        else:
+            size = self.data.size // max(len(self.start), 1)
+            data, indices = self.data.reshape(-1, size)[rows].ravel(), self.indices
+            ends = np.arange(len(rows) + 1, dtype=np.uint64) * np.uint64(size)
         return DescentRows(*read_only(
-            first, last, indices, self.data[entries], self.factor[rows], self.extra[rows]
+            ends[:-1], ends[1:], indices, data, self.factor[rows], self.extra[rows]
         ))
 
 

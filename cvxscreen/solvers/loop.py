@@ -186,8 +186,11 @@ def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, A
 
 def held_at_zero(problem: Problem) -> bool:
     """Whether terms of their own hold most of many coordinates at 0, so that columns can go."""
-    if problem.d < MANY_COLUMNS or problem.n > OF_TERMS * problem.d or problem.design.streamed:
+    design = problem.design
+    if problem.d < MANY_COLUMNS or problem.n > OF_TERMS * problem.d or design.streamed:
         return False
+    if isinstance(design, Rows) and 2 * len(design.light[0]) < problem.d:
+        return False  # such terms have rows of one entry, and half of the coordinates need some
     return loaded("cvxscreen.solvers.columns:UnitTerms").of(problem) is not None
 
 

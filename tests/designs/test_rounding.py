@@ -109,10 +109,15 @@ def test_forward_error_beside_features_far_off(kind: str) -> None:
         assert bound[i] <= 1.001 * factor * size
 
 
+@pytest.mark.parametrize("counted", [False, True])
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_adjoint_error_is_within_its_factor(kind: str, scale: str) -> None:
-    """The same for columns, over more rows than one block."""
+def test_adjoint_error_is_within_its_factor(
+    kind: str, scale: str, counted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same for columns, over more rows than one block; their entries counted, as of many."""
+    if counted:
+        monkeypatch.setattr("cvxscreen.designs.rows._COUNTED", 0)
     rows = design(kind, scale, 1100, 3, 3)
     theta = np.random.default_rng(4).standard_normal(1100)
     computed = rows.adjoint(theta)
