@@ -2,7 +2,8 @@
 
 Dual coordinate descent is done with an easy problem before anything else has begun. Where its
 epochs will be many, Newton's method with conjugate gradients is the quicker one if every loss has a
-parabola; it also goes on where coordinate descent gives up. What both leave is the solver's.
+parabola; it begins with one epoch at a smaller C, for which coordinate descent is the right one,
+and also goes on where that gives up. What both leave is the solver's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, one_epoch
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -65,6 +66,31 @@ class Continued(SubproblemSolver):
         return call_checked(self.second, problem, start, target).after(found)
 
 
+@dataclass(frozen=True)
+class FirstEpoch(SubproblemSolver):
+    """One epoch of coordinate descent at the C up to which that is the way to begin.
+
+    Newton's first steps from 0 are its dearest, as all rows have curvature there. An epoch at C
+    itself leads astray where C is large, as what the last rows ask for is then all that is left.
+    Squared hinge, C from 0.3 to 100, 35 problems on ten sets, of the time of Newton's method from
+    0: 0.67 to 1.07, 0.90 in the geometric mean; after an epoch at C itself 0.57 to 1.30.
+
+    It is for rows in memory without an unpenalised coordinate, beside which it did not pay (0.72 to
+    1.46).
+    """
+
+    name: str = "FIRST_EPOCH"
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """A point to go on from: `start`, if there is one."""
+        if start is not None:
+            return SubproblemResult("inaccurate", start.x, start.theta, state=start)
+        x, theta = one_epoch(problem, min(1.0, HARD / hardness(problem)))
+        return SubproblemResult("inaccurate", x, theta, info={"steps": 0, "passes": 2.0})
+
+
 def beginning(
     problem: Problem, then: SubproblemSolver | None, tol: float
 ) -> SubproblemSolver:
@@ -78,7 +104,7 @@ def beginning(
     passes = PRODUCTS if problem.d > DENSE_LIMIT else np.inf
     newton = TruncatedNewton(tol=tol, budget=passes, limits=descent.limits)
     if is_hard(problem):
-        return newton
+        return newton if problem.quadratic.free.any() else Continued(FirstEpoch(), newton)
     epochs = BESIDE_FREE if problem.quadratic.free.any() else EPOCHS
     return Continued(DualCoordinateDescent(budget=epochs, tol=tol, limits=descent.limits), newton)
 
@@ -90,5 +116,10 @@ def newton_pays(problem: Problem) -> bool:
 
 def is_hard(problem: Problem) -> bool:
     """Whether the epochs of coordinate descent will be many."""
+    return hardness(problem) > HARD
+
+
+def hardness(problem: Problem) -> float:
+    """The mean of the eigenvalues that the dual is conditioned by; it grows as C does."""
     total = float(problem.norms**2 @ (1.0 / problem.losses.q))
-    return total > HARD * min(problem.n, problem.d)
+    return total / min(problem.n, problem.d)

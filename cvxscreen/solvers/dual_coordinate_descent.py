@@ -344,6 +344,31 @@ def descend_along(
         yield found[-1]
 
 
+def one_epoch(problem: Problem, factor: float) -> tuple[Array, Array]:
+    """Where one epoch from 0 leads, x and theta, with the losses multiplied by `factor`.
+
+    Of rows in memory without an unpenalised coordinate; nothing is known of the gap.
+    """
+    rows, n = problem.design, problem.n
+    if not isinstance(rows, Rows) or problem.quadratic.free.any():
+        raise InvalidInput("one epoch needs rows in memory, and no unpenalised coordinate.")
+    root = 1.0 / np.sqrt(problem.quadratic.diagonal)
+    v, theta = -problem.linear * root, np.zeros(n)
+    terms = DescentTerms.of(problem.norms**2, problem.losses.scaled(factor))
+    work = Work.of(np.arange(n), n, first_state(0))
+    plan = Plan(
+        target=0.0, relative=0.0, budget=np.inf, most=1, shrinking=False, free=-1, centre=0.0,
+        constant=0.0, few=-1, near=0.0, enough=np.inf, stored=-1.0, rank=0, since=0.0, exact=False,
+    )
+    descend(DescentRows.of(rows, root), terms, theta, v, work, n, np.inf, plan)
+    return v * root, theta
+
+
+def first_state(seed: int) -> NDArray[np.uint64]:
+    """The state of the random numbers of `shuffle` at the beginning."""
+    return np.array([2 * seed + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+
+
 def extrapolated(problem: Problem, known: Sequence[tuple[float, Array, Array]]) -> Start | None:
     """Where C, x and theta of solutions at smaller values point to; None without any.
 
@@ -378,8 +403,7 @@ class _Descent:
         self.epochs, self.pivots, self.passes, self.slow = 0, 0, 0.0, False
         self.slack = np.inf
         self.active = np.arange(problem.n)
-        self.random = np.array([2 * solver.seed + 1], dtype=np.uint64)
-        self.random *= np.uint64(0x9E3779B97F4A7C15)
+        self.random = first_state(solver.seed)
         square = problem.norms**2
         if len(iterate.free):
             square += (problem.free_columns[:, 0] * iterate.root[iterate.free[0]]) ** 2

@@ -14,9 +14,17 @@ import cvxscreen
 from cvxscreen._support.limits import Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import beginning, dual_coordinate_descent, truncated_newton
-from cvxscreen.solvers.beginning import Continued, is_hard, newton_pays
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent
+from cvxscreen.solvers.beginning import (
+    HARD,
+    Continued,
+    FirstEpoch,
+    hardness,
+    is_hard,
+    newton_pays,
+)
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, one_epoch
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.truncated_newton import TruncatedNewton, products_for_a_system, takes
 
@@ -181,12 +189,35 @@ def test_the_beginning_depends_on_the_dual(monkeypatch: pytest.MonkeyPatch) -> N
     assert not newton_pays(of("squared_hinge", n=60, d=40))
     assert not newton_pays(of("hinge"))
     assert isinstance(beginning.beginning(easy, None, 1e-6), Continued)
-    assert isinstance(beginning.beginning(hard, None, 1e-6), TruncatedNewton)
+    begun = beginning.beginning(hard, None, 1e-6)
+    assert isinstance(begun, Continued)
+    assert isinstance(begun.first, FirstEpoch)
+    beside = beginning.beginning(of("squared_hinge", True, C=10.0), None, 1e-6)
+    assert isinstance(beside, TruncatedNewton)
     assert isinstance(beginning.beginning(of("hinge"), None, 1e-6), DualCoordinateDescent)
     clock = truncated_newton.CLOCK
     monkeypatch.setattr(type(clock), "bought", property(lambda self: self is not clock))
     for problem in (easy, hard):
         assert isinstance(beginning.beginning(problem, None, 1e-6), DualCoordinateDescent)
+
+
+def test_an_epoch_at_a_smaller_C_saves_steps() -> None:
+    """Where descent is right, whatever C is; after one at C itself Newton's method takes more."""
+    problem = of("squared_hinge", C=1e3)
+    newton, share = TruncatedNewton(tol=1e-8), HARD / hardness(problem)
+    assert share < 0.1
+    x, theta = one_epoch(problem, share)
+    assert np.allclose(x, -problem.design.adjoint(theta), rtol=1e-12, atol=1e-14)
+    easier = problem.with_(C=share * problem.C)
+    gap, aside = (certify(each, x, theta).relative_gap for each in (easier, problem))
+    assert gap < 0.6 < 0.99 < aside
+    found = Continued(FirstEpoch(), newton)(problem)
+    is_optimal(problem, found.x, found.theta, 1e-8)
+    others = newton(problem), newton(problem, Start(*one_epoch(problem, 1.0)))
+    assert found.info["steps"] < min(other.info["steps"] for other in others)
+    assert FirstEpoch()(problem, Start(x, theta)).x is x
+    with pytest.raises(InvalidInput, match="unpenalised"):
+        one_epoch(of("squared_hinge", True), 1.0)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
