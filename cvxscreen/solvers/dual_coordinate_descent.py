@@ -27,7 +27,8 @@ coordinate that is a guess, too).
 visit reads beside its row is else spread over as many cache lines as there are arrays.
 
 **Stopping.** The steps of an epoch tell a gap: what each term added just before its step. Where it
-and its fall promise that the target is met, margins and gap are computed on all terms.
+and its fall promise that the target is met, margins and gap are computed on all terms; while few
+are active a few epochs more come before that, as they cost less.
 
 **Pivots.** On the face that has been found epochs fall by the same share each, however long that
 takes. Once they have cost as much as the way to the optimum of the face by pivots would
@@ -150,6 +151,9 @@ FORECAST = 0.06
 after terms have become active again."""
 CLOSE = 0.9
 """Share of the target at which the epochs' own estimate has to be."""
+FURTHER, OF_LOOK = 0.3, 0.2
+"""Share of the target to which epochs of few active terms go on, and passes that this may take: a
+look at all terms, which costs one and a half, is then more often the last."""
 FEW, SPREAD = 0.25, 1000
 """Share of the rows from which on the active ones are copied, and rows below which nothing is: they
 lie in a near cache anyway. (24,000 x 300, 12 entries a row, hinge, C = 0.5: 50 us an epoch of some
@@ -359,6 +363,7 @@ def one_epoch(problem: Problem, factor: float) -> tuple[Array, Array]:
     plan = Plan(
         target=0.0, relative=0.0, budget=np.inf, most=1, shrinking=False, free=-1, centre=0.0,
         constant=0.0, few=-1, near=0.0, enough=np.inf, stored=-1.0, rank=0, since=0.0, exact=False,
+        beyond=0.0,
     )
     descend(DescentRows.of(rows, root), terms, theta, v, work, n, np.inf, plan)
     return v * root, theta
@@ -460,6 +465,7 @@ class _Descent:
                 most, solver.shrinking, free, centre, constant, few, solver.near,
                 (HALF * solver.budget - self.passes) * self.n,
                 self.stored if self.pivots_help else -1.0, self.rank, self.since, solver.exact,
+                OF_LOOK * self.n,
             )
             found = descend(
                 part.rows, part.terms, part.theta, iterate.v, part.work, part.count, self.slack,
@@ -652,6 +658,8 @@ class Plan(NamedTuple):
         Visits before these that count towards pivots.
     exact : bool
         Whether pivots pay though few epochs are to come.
+    beyond : float
+        Visits at most after the gap promises the target.
     """
 
     target: float
@@ -669,6 +677,7 @@ class Plan(NamedTuple):
     rank: int
     since: float
     exact: bool
+    beyond: float
 
 
 @dataclass(eq=False)
@@ -889,6 +898,7 @@ def descend(
     the unpenalised coordinate, and why they ended: `DONE`, `SLOW`, `COPY` or `FACE`.
     """
     visited, done, centre, estimates = 0.0, 0, plan.centre, work.estimates
+    beyond = 0.0  # visits since the gap promised the target
     # The gap of an epoch between a quarter and a half of the way here (at first, of the first), and
     # that of a later one, which takes its place.
     old, old_gap, recent, recent_gap = 1, 0.0, WINDOW, 0.0
@@ -925,12 +935,15 @@ def descend(
             value = plan.constant + dual_objective(terms, theta, v)
             aim = max(aim, plan.relative * value)
             near = max(aim, plan.near * value)
-        if gap * fall <= aim:
-            break
         if done == WINDOW:
             recent_gap = gap
         elif done == 2 * recent:
             old, old_gap, recent, recent_gap = recent, recent_gap, done, gap
+        if gap * fall <= aim:
+            beyond += count
+            if gap * fall <= FURTHER * aim or beyond >= plan.beyond:
+                break
+            continue
         if done < WINDOW:
             continue
         price = np.inf
