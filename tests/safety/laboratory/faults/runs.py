@@ -113,8 +113,8 @@ FAULTS = (
               "problem.primal(start.x, t) < problem", "problem.primal(start.x, t) > problem",
               "a bad start is gone on from",
               "solvers/test_truncated_newton.py::test_a_start_that_is_worse_than_nothing_is_none"),
-    begins("descent where the dual is hard", SWAPPED, "return total > HARD",
-           "return total < HARD", "the slower way is begun with"),
+    begins("descent where the dual is hard", SWAPPED, "return hardness(problem) > HARD",
+           "return hardness(problem) < HARD", "the slower way is begun with"),
     begins("an end that nobody goes on from", DROPPED, "        if found.usable:\n",
            "        if start is not None:\n", "what coordinate descent has found is forgotten",
            "solvers/test_truncated_newton.py::"
