@@ -981,7 +981,9 @@ def cost_of_free(
         cost = nearby_cost(problem, r, taken_up, reach, pair, distance, enough)
     if not (cost <= enough or unbounded.all()):
         cost = min(cost, nearby_cost(problem, r, ~unseen, reach, pair, distance, enough))
-    cost = min(cost + far, own)
+    if own <= cost + far and np.isfinite(own):
+        return FreeCost(own, residual=largest)
+    cost += far
     if np.isfinite(cost):
         if not (indefiniteness or far):
             return FreeCost(cost, residual=largest)
@@ -998,8 +1000,11 @@ def cost_of_free(
             cost = min(cost, growth_cost(problem, x, theta, t, t_error, primal, r, indefiniteness))
         if np.isfinite(cost):
             return FreeCost(cost, residual=largest)
-    cost = float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
-    return FreeCost(cost + rest + 0.5 * indefiniteness * within * within, within, largest)
+    cost = rest + float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
+    if not indefiniteness:
+        near = within * (1.0 + 1e-9)
+        cost = min(cost, own_growth_cost(problem, x, theta, t, t_error, primal, r, near))
+    return FreeCost(cost + 0.5 * indefiniteness * within * within, within, largest)
 
 
 def adjoint_error(problem: Problem, theta: Array) -> Array:
@@ -1355,8 +1360,54 @@ _FEW_OTHERS = 20
 """Coordinates at most, an intercept among them, that may be without a term of their own."""
 
 
+class Blocks(NamedTuple):
+    """Norms of blocks of coordinates whose heads are held, ``|D x_g| <= a x_h``.
+
+    Attributes
+    ----------
+    norms : cvxscreen.core.cones.NormCones or None
+    covered : mask, shape (d,)
+        The coordinates of the blocks that are not held themselves.
+    """
+
+    norms: Any
+    covered: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, problem: Problem, kappa: Array) -> Blocks:
+        """Those of `problem` without a linear term; losses are never negative."""
+        covered = np.zeros(problem.d, dtype=bool)
+        if problem.side is None or not len(problem.side.norms):
+            return cls(None, covered)
+        norms = problem.side.norms
+        norms = norms.take((kappa > 0.0)[norms.heads] & np.isfinite(kappa[norms.heads]))
+        covered[norms.coordinates] = True
+        return cls(norms, covered & (kappa <= 0.0) & (problem.linear == 0.0))
+
+    def at_heads(self, v: Array) -> Array:
+        """`v` >= 0 with ``a |D^-1 v_g|`` of the covered coordinates added at the heads."""
+        out = v.copy()
+        if self.norms is not None:
+            seen = np.where(self.covered, v, 0.0)[self.norms.coordinates]
+            n, squares = self.norms, (seen / self.norms.factors) ** 2
+            squares = np.bincount(n.owner, squares, len(n))
+            out[self.norms.heads] += self.norms.scales * np.sqrt(squares)
+        return out
+
+    def sizes(self, x: Array) -> Array:
+        """``|x|``, at the heads no less than ``|D x_g| / a`` of the covered coordinates."""
+        out = np.abs(x)
+        if self.norms is not None:
+            n = self.norms
+            seen = np.where(self.covered, x, 0.0)[n.coordinates]
+            lengths = np.sqrt(np.bincount(n.owner, (n.factors * seen) ** 2, len(n)))
+            out[n.heads] = np.maximum(out[n.heads], lengths / n.scales)
+        return out
+
+
 def own_growth_cost(
-    problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual
+    problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual,
+    within: float = float("inf"),
 ) -> float:
     """The same where nearly all coordinates have terms of their own, as of an L1 norm; else inf.
 
@@ -1368,9 +1419,13 @@ def own_growth_cost(
         <r, x - y> <= max(|u_i| / s_i, |rho_j| / kappa_j)
                       (B + sum_i s_i |t_i| + sum_j kappa_j |x_j|).
 
-    A coordinate that constraints hold at zero from both sides costs ``|rho_j x_j|`` instead.
+    A coordinate that constraints hold at zero from both sides costs ``|rho_j x_j|`` instead. A head
+    that holds a norm of a block, ``|D y_g| <= a y_h``, takes the block's part on itself: ``|rho_h|
+    + a |D^-1 rho_g|`` stands for ``|rho_h|``, and ``max(|x_h|, |D x_g| / a)`` for ``|x_h|``.
     No factorisation is needed. What rounding leaves at O is charged with ``|y_O| <= B (1 + max_j
     |S A_j| / kappa_j) / sigma``, sigma the smallest singular value of ``S A_O``, ``S = diag(s)``.
+    Where the losses do not bound them (hinges, an intercept), all of r at O is charged with
+    `within`, if that is finite: it is then against points no farther from x.
     """
     f, design, d = problem.losses, problem.design, problem.d
     if not isinstance(design, Rows) or problem.penalty is not None or len(r.free) < d:
@@ -1389,33 +1444,41 @@ def own_growth_cost(
     np.add.at(down, places, -ends[0])
     if problem.side is not None:
         for kind, _, rows in problem.side.blocks():
+            if kind != "nonneg":
+                continue
             some, offset = problem.side.matrix[rows], problem.side.offset[rows]
-            single = (np.diff(some.indptr) == 1) & (offset == 0.0) & (kind == "nonneg")
+            single = (np.diff(some.indptr) == 1) & (offset == 0.0)
             entry = some.indptr[:-1][single]
             positive = some.data[entry] > 0.0
             down[some.indices[entry[positive]]] = np.inf
             up[some.indices[entry[~positive & (some.data[entry] < 0.0)]]] = np.inf
+        down[problem.side.norms.heads] = np.inf  # a head is no less than a norm
     kappa = np.minimum(up, down)
     sizes = np.abs(problem.linear) + np.bincount(
         places, np.where(np.isfinite(ends), np.abs(ends), 0.0).sum(axis=0), d
     )
     kappa -= 4 * (len(terms) + 4) * EPS * sizes
     held = kappa > 0.0
-    others = np.flatnonzero(~held)
+    blocks = Blocks.of(problem, kappa)
+    others = np.flatnonzero(~(held | blocks.covered))
     if len(others) > min(_FEW_OTHERS, 0.5 * d) or problem.linear[others].any():
         return float("inf")
     s = _growth_slopes(problem, theta)
     s[terms] = 0.0
     reach = _growth_at_most(problem, s, primal)
-    bounded = np.where(np.isfinite(kappa), kappa, 0.0)[held] @ np.abs(x[held])
+    bounded = np.where(np.isfinite(kappa), kappa, 0.0)[held] @ blocks.sizes(x)[held]
     across = (reach + float(s @ (np.abs(t) + t_error)) + float(bounded)) * (1.0 + 1e-9)
     rho, ratio, rest = r.above.copy(), 0.0, 0.0
     if len(others):
         columns = s[:, None] * design.take_columns(others).dense()
         values = np.linalg.svd(columns, compute_uv=False)
         least = float(values[-1]) - 4 * (problem.n + 8) * EPS * float(values.sum())
-        if not least > 0.0:
+        seen = least > 0.0
+        if not (seen or np.isfinite(within)):
             return float("inf")
+        if not seen:
+            rest = float(np.linalg.norm(r.above[others])) * within * (1.0 + 1e-9)
+    if len(others) and seen:
         u = s * np.linalg.lstsq(columns.T, r.value[others], rcond=None)[0]
         ratio = float(np.abs(u[s > 0.0] / s[s > 0.0]).max())
         moved = design.adjoint(u)
@@ -1423,12 +1486,13 @@ def own_growth_cost(
         error = (design.adjoint_factor + 4.0 * EPS) * size * problem.column_sizes
         rho += np.abs(moved) + error
         left = np.abs(r.value - moved)[others] + r.error[others] + error[others]
-        steep = float(s.max()) * problem.column_sizes[held] / kappa[held]
+        steep = float(s.max()) * blocks.at_heads(problem.column_sizes)[held] / kappa[held]
         far = reach * (1.0 + float(steep.max(initial=0.0))) / least * (1.0 + 1e-9)
         far += float(np.linalg.norm(x[others])) * (1.0 + 1e-9)
         rest = float(np.linalg.norm(left)) * far * (1.0 + 1e-9)
     fixed = held & np.isinf(kappa)  # y_j = 0: what x has there is all that it can lose
     rest += float(rho[fixed] @ np.abs(x[fixed])) * (1.0 + 1e-9)
+    rho = blocks.at_heads(rho)
     ratio = max(ratio, float((rho[held] / kappa[held]).max(initial=0.0))) * (1.0 + 1e-9)
     return ratio * across + rest
 

@@ -75,6 +75,61 @@ def _surely_inside(kind: str, size: int, v: Array, rounding: Array) -> bool:
     return bool(np.linalg.eigvalsh(0.5 * (square + square.T))[0] >= room[0])
 
 
+class NormCones(Immutable):
+    """Cones ``|D x_g| <= a t_g``, each of a block g of coordinates and a head ``t_g`` of its own.
+
+    No coordinate is in two of them, and no head in another row of the constraints.
+
+    Attributes
+    ----------
+    cones : array of int, shape (c,)
+        Their positions among the cones.
+    head_rows, heads : arrays of int, shape (c,)
+        The row of ``a t_g``, and the coordinate ``t_g``.
+    scales : array, shape (c,)
+        ``a > 0``.
+    rows, coordinates, owner : arrays of int, shape (k,)
+        The rows of all ``D x_g``, the coordinate in each, and which of the c cones it is in.
+    factors : array, shape (k,)
+        The diagonals of all D.
+    """
+
+    cones: NDArray[np.intp]
+    head_rows: NDArray[np.intp]
+    heads: NDArray[np.intp]
+    scales: Array
+    rows: NDArray[np.intp]
+    coordinates: NDArray[np.intp]
+    owner: NDArray[np.intp]
+    factors: Array
+
+    def __len__(self) -> int:
+        return len(self.cones)
+
+    def take(self, kept: NDArray[np.bool_]) -> NormCones:
+        """Those that are `kept`, by their positions among these."""
+        mine = kept[self.owner]
+        return NormCones(
+            self.cones[kept], self.head_rows[kept], self.heads[kept], self.scales[kept],
+            self.rows[mine], self.coordinates[mine], (np.cumsum(kept) - 1)[self.owner[mine]],
+            self.factors[mine],
+        )
+
+    def lengths(self, v: Array) -> Array:
+        """``|D^-1 v_g|`` of each block of `v`, the norm that is dual to ``|D x_g|``; shape (c,)."""
+        squares = (v[self.coordinates] / self.factors) ** 2
+        return np.sqrt(np.bincount(self.owner, squares, len(self.cones)))
+
+    def any_of(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Cones of which `mask` has a coordinate, or the head; shape (c,)."""
+        found = np.bincount(self.owner, mask[self.coordinates], len(self.cones)) > 0.0
+        return np.asarray(found | mask[self.heads])
+
+    def spread(self, values: NDArray[Any], out: NDArray[Any]) -> None:
+        """Put one of `values` a cone to its head and coordinates in `out`, in place."""
+        out[self.heads], out[self.coordinates] = values, values[self.owner]
+
+
 class SideConstraints(Immutable):
     """``F x + f in K``, kept as they are by every reduction.
 
@@ -132,6 +187,34 @@ class SideConstraints(Immutable):
     def second_order(self) -> NDArray[np.bool_]:
         """Which of the cones are second-order cones."""
         return np.array([kind == "soc" for kind, _ in self.dims], dtype=bool)
+
+    @cached_property
+    def norms(self) -> NormCones:
+        """The second-order cones that hold the norm of a block of coordinates below a head."""
+        matrix, heights = self.matrix, np.array([height(*entry) for entry in self.dims], np.intp)
+        entry = np.minimum(matrix.indptr[:-1], max(matrix.nnz - 1, 0))
+        plain = (np.diff(matrix.indptr) == 1) & (self.offset == 0.0)
+        if not plain.any():
+            plain, column, factor = plain, np.zeros(len(plain), np.intp), np.zeros(len(plain))
+        else:
+            column, factor = matrix.indices[entry].astype(np.intp), matrix.data[entry]
+        plain &= factor != 0.0
+        starts, ends = np.cumsum(heights) - heights, np.cumsum(heights)
+        strange = np.append(0, np.cumsum(~plain))
+        cones = np.flatnonzero(self.second_order & (strange[ends] == strange[starts]))
+        uses = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        first = starts[cones]
+        cones = cones[(factor[first] > 0.0) & (uses[column[first]] == 1) & (heights[cones] > 1)]
+        first, sizes = starts[cones], heights[cones] - 1
+        owner = np.repeat(np.arange(len(cones)), sizes)
+        place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        rows = first[owner] + 1 + place
+        found = NormCones(
+            cones, first, column[first], factor[first], rows, column[rows], owner, factor[rows]
+        )
+        often = np.bincount(found.coordinates, minlength=matrix.shape[1]) > 1
+        alone = np.bincount(owner, often[found.coordinates], len(cones)) == 0.0
+        return found.take(alone)
 
     def take(self, kept: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
         """The cones that are `kept`, by their positions, and which rows these have."""

@@ -217,8 +217,10 @@ def _recognised(problem: Any, request: Request) -> Found | str:
 
 
 def _is_wide(problem: Problem) -> bool:
-    """Whether it is for its columns that a problem without squares is worth screening."""
-    return problem.without_curvature and problem.n < FEWEST * problem.d > FEWEST * MOST_TRIED
+    """Whether it is for its columns that a problem without squares, or with norms, is screened."""
+    of_norms = problem.side is not None and len(problem.side.norms) > 0
+    few = problem.n < FEWEST * problem.d > FEWEST * MOST_TRIED
+    return few and (problem.without_curvature or of_norms)
 
 
 def recognise_any(problem: Any) -> Found:

@@ -675,6 +675,8 @@ class _Walk:
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
         self.formed: set[int] = set()
+        # By variable: entries in blocks whose norms the objective adds up.
+        self.in_blocks: dict[int, float] = {}
         self.residuals: dict[int, float] = {}
         self.under_squares: set[int] = set()
         # Those of each constraint; whether one has several coordinates, and is no equation.
@@ -795,7 +797,11 @@ class _Walk:
                 for key in bare:
                     self._own(key, weight * here.args[0].size)
                 self.doubled += 0.0 if bare else weight * here.args[0].size
-            length = False
+            length, block = False, self._block(here, objective)
+            for key in block:
+                before = self.in_blocks.get(key, 0.0)
+                self.in_blocks[key] = before + weight * here.args[0].size
+                self._own(key, weight * here.size if here.size > 1 else 0.0)
             if objective and name in SQUARES and not unknown:
                 inner = here.args[0]
                 if inner.size > 1 and type(inner).__name__ in KINKED:
@@ -809,7 +815,7 @@ class _Walk:
                     before = self.own_squares.get(key, 0.0)
                     self.own_squares[key] = before + weight * inner.size
                 self._count_residuals(inner, weight)
-            elif self._is_length(here, rows, objective):
+            elif not block and self._is_length(here, rows, objective):
                 length, inner = True, here.args[0]
                 if inner.is_affine() and not inner.parameters():
                     self._count_residuals(inner, weight)
@@ -824,7 +830,7 @@ class _Walk:
             self.conic |= name in CONIC or (square and not objective)
             beside = name in CONIC and id(here) not in self.under_squares
             self.beside |= beside
-            self.other_norms |= beside and not length
+            self.other_norms |= beside and not (length or block)
             if name in KINKED:
                 self.kinds.add(name)
             for part in here.args:
@@ -836,7 +842,7 @@ class _Walk:
                     self.grouped |= own and name == "max" and part.size > 2 * here.size
                 elif name in NORMS and here.size > 1:
                     below = float(here.size)
-                    if rows:
+                    if rows and not block:
                         self.cones += weight * below
                         self.distances += weight * part.size
                     else:
@@ -845,6 +851,15 @@ class _Walk:
                             self.normed[variable.id] = before + weight * below
                 self.kinked += weight * below
                 stack.append((part, below, 0.0, weight))
+
+    def _block(self, expr: Any, objective: bool) -> set[int]:
+        """The variable of which `expr` is the norm of a part, or are norms of rows; else empty."""
+        if not objective or type(expr).__name__ not in NORMS or not is_two(expr.p):
+            return set()
+        if id(expr) in self.under_squares:
+            return set()
+        inner = expr.args[0]
+        return {k for k in _bare(inner) if expr.size > 1 or 2.0 * inner.size <= self.sizes[k]}
 
     def _is_length(self, expr: Any, rows: float, objective: bool) -> bool:
         """Whether `expr` is one norm, or squares that one number bounds."""
@@ -877,13 +892,14 @@ class _Walk:
         # Features can only go where an L1 norm holds all of them and nothing else does; with bounds
         # besides where there are far more of them than residuals.
         held_at_zero = self.shrunk | self.held_by_bounds
-        free = held_at_zero >= self.sizes.keys() and not self.beyond_bounds
+        free = held_at_zero >= self.sizes.keys() and not (self.beyond_bounds or self.in_blocks)
         free &= not self.constrained or all(self._wide(key) for key in self.sizes)
         normed = {k for k in held_at_zero - tall if self._data_under_squares(k)} if free else set()
         broad = {key for key in self.squared - tall - normed if self._data_in_rows(key)}
         # Few constraints but bounds stand beside what holds them, and their data are dense.
         few = not (self.spectral or self.foreign or self.other_kinds or self.other_norms)
-        many = {k for k in held_at_zero - tall - normed if few and self._dense_data(k)}
+        blocks = {k for k, part in self.in_blocks.items() if 2.0 * part >= self.sizes[k]}
+        many = {k for k in (held_at_zero | blocks) - tall - normed if few and self._dense_data(k)}
         terms = max((self.rows[key] for key in tall), default=0.0)
         held = self._held(tall)
         reason = self._refusal(tall, terms, held or bool(broad))
@@ -965,7 +981,7 @@ class _Walk:
     def _lasso(self) -> bool:
         """Whether an L1 norm of everything stands beside squares alone: features are screened."""
         normed = self.shrunk >= self.sizes.keys() and self.kinds <= {"norm1", "abs"}
-        return normed and not self.constrained
+        return normed and not (self.constrained or self.in_blocks)
 
     def _needs(self, found: Size, tall: set[int], broad: set[int]) -> Needs:
         """How large a problem of this kind has to be."""
@@ -1025,11 +1041,14 @@ class _Walk:
         rows, count = self._rows_of_data(key), self.sizes[key]
         # Beside kinks and an L1 norm alone the interior point method takes all columns as well.
         alone = not (self._residuals(key) or self.other_rows or key in self.held_by_bounds)
+        alone = alone and key not in self.in_blocks
         fewest = WIDE_COLUMNS if alone else max(WIDE_COLUMNS, WIDE_SHARE * rows)
         # Constraints alone are no losses (basis pursuit: 300 x 1,500 4 s, with columns left out 6).
         if count < fewest or key in self.formed or rows <= self.other_rows:
             return False
-        return self._entries_of_data(key) >= DENSE_SHARE * rows * count > 0.0
+        entries = self._entries_of_data(key)
+        several = key in self.in_blocks and entries >= ENTRIES * count > 0.0  # of several outputs
+        return several or entries >= DENSE_SHARE * rows * count > 0.0
 
     def _rows_of_data(self, key: int) -> float:
         """The rows that one is in, but for those of its own."""

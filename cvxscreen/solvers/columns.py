@@ -17,19 +17,24 @@ Side constraints ``F x + f in K`` keep their rows and multipliers ``mu``. Where 
 at 0 the first columns are those that bring them nearest to holding, and twice as many where the
 restriction has no feasible point. Bounds that are side constraints are made terms for it
 (`BoundsAsTerms`).
+
+Blocks are held so by norms of theirs, ``c t_g`` with ``|D x_g| <= a t_g`` (the group lasso): where
+``x_g = 0`` the cone's multiplier takes any slope of ``|D^-1 v_g| <= c / a`` on itself, after what
+terms of the coordinates have taken. A block is in or out as a whole, with its head and its cone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
-from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.cones import NormCones, SideConstraints
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, with_terms
 from cvxscreen.designs.rows import Rows
@@ -56,6 +61,10 @@ INSIDE, PRUNED = 0.7, 10
 """Columns go out again whose slope is within such a share of the range, in so many first rounds."""
 ACCURACY = 1e-11
 """Relative gap asked of restrictions, which costs a step or two more than a tolerance does."""
+OF_NORMS = 1e-10
+"""The same where norms of blocks are left: their faces are bent, and lead no further than the path
+itself (Huber's, absolute and hinge losses, 150 x 500 in blocks of five: 0.4 to 0.5 s instead of 1.4
+to 2.2, certified to 4e-10 both ways)."""
 SHARE = 0.5
 """All columns are let in where more than this share of them would be."""
 NEARLY = 1e-7
@@ -65,8 +74,8 @@ MAX_ROUNDS = 40
 """Rounds after which all columns are let in; 3 to 10 are usual."""
 
 
-class UnitTerms(Immutable):
-    """Terms in one coordinate each, of the coordinates that are held at 0 by theirs.
+class HeldColumns(Immutable):
+    """Coordinates that are held at 0 by terms in one coordinate each, or by norms of blocks.
 
     Attributes
     ----------
@@ -74,8 +83,12 @@ class UnitTerms(Immutable):
     factors, low, high : arrays, shape (k,)
         ``a_i``, and the slopes that the terms may have at 0.
     held : mask, shape (d,)
+        Heads of the norms among them.
     least, most : arrays, shape (d,)
         The ends of ``sum_i a_i [low_i, high_i]``; NaN where nothing is held.
+    norms : NormCones
+    costs : array, shape (c,)
+        c of each norm.
     """
 
     terms: Index
@@ -86,10 +99,12 @@ class UnitTerms(Immutable):
     held: Mask
     least: Array
     most: Array
+    norms: NormCones
+    costs: Array
 
     @classmethod
-    def of(cls, problem: Problem) -> UnitTerms | None:
-        """Those of `problem`; None where they hold less than half of it, or it is not wide."""
+    def of(cls, problem: Problem) -> HeldColumns | None:
+        """Those of `problem`; None where they are less than half of it, or it is not wide."""
         design, f, d = problem.design, problem.losses, problem.d
         if not isinstance(design, Rows) or problem.penalty is not None:
             return None
@@ -97,7 +112,11 @@ class UnitTerms(Immutable):
         if any(kind == "psd" for kind, _ in dims):
             return None
         terms, coordinates, factors = design.single
-        if 2 * len(terms) < d or problem.quadratic.matrix is not None:
+        none = SideConstraints(np.zeros((0, d)), np.zeros(0), ())
+        side = none if problem.side is None else problem.side
+        norms = side.norms
+        possible = 2 * (len(terms) + len(norms) + len(norms.rows)) >= d
+        if not possible or problem.quadratic.matrix is not None:
             return None
         b, lo, hi = f.b[terms], f.lo[terms], f.hi[terms]
         low, high = np.where(b < 0.0, hi, lo), np.where(b > 0.0, lo, hi)
@@ -107,18 +126,46 @@ class UnitTerms(Immutable):
         with np.errstate(invalid="ignore"):
             least, most = (np.bincount(coordinates, end, d) for end in ends)
         held = least < most
+        if len(norms):
+            bare = problem.linear > 0.0  # heads that cost something and are nowhere else
+            bare &= (problem.column_sizes == 0.0) & (problem.quadratic.diagonal == 0.0)
+            whole = np.ones(d, dtype=bool)
+            whole[coordinates[bent]] = False
+            whole &= least <= most
+            broken = np.bincount(norms.owner, ~whole[norms.coordinates], len(norms)) > 0.0
+            norms = norms.take(bare[norms.heads] & ~broken)
+            norms.spread(np.ones(len(norms), dtype=bool), held)
         held[coordinates[bent]] = False
-        others = problem.n - len(terms) + sum(size for _, size in dims)
+        others = problem.n - len(terms) + len(side.offset) - len(norms.rows) - len(norms)
         if 2 * int(held.sum()) < d or WIDE * others > d:
             return None
         mine = held[coordinates]
         return cls(
             terms[mine], coordinates[mine], factors[mine], low[mine], high[mine], held,
             np.where(held, least, np.nan), np.where(held, most, np.nan),
+            norms, problem.linear[norms.heads],
         )
 
+    @cached_property
+    def width(self) -> Index:
+        """How many coordinates come with each one: those of a block with its head, (d,)."""
+        out = np.ones(len(self.held), dtype=np.intp)
+        out[self.norms.heads] += np.bincount(self.norms.owner, minlength=len(self.norms))
+        return out
+
     def excess(self, wanted: Array) -> Array:
-        """By how much the total slopes `wanted` are beyond what the terms may have, (d,)."""
+        """By how much the total slopes `wanted` are beyond what holds the coordinates, (d,).
+
+        Of a block it is said at its head, in units of its cost.
+        """
+        out = self._beyond_terms(wanted)
+        over = self.norms.scales * self.norms.lengths(out) - self.costs
+        out[self.norms.coordinates] = 0.0
+        out[self.norms.heads] = np.maximum(over, 0.0)
+        return out
+
+    def _beyond_terms(self, wanted: Array) -> Array:
+        """By how much they are beyond what the terms alone may have, (d,)."""
         beyond = np.maximum(np.maximum(self.least - wanted, wanted - self.most), 0.0)
         return np.where(self.held, beyond, 0.0)
 
@@ -127,14 +174,24 @@ class UnitTerms(Immutable):
         no = np.zeros(len(wanted))
         free = replace(
             self, least=np.where(np.isinf(self.least), self.least, no),
-            most=np.where(np.isinf(self.most), self.most, no),
+            most=np.where(np.isinf(self.most), self.most, no), costs=np.zeros(len(self.costs)),
         )
         return free.excess(wanted)
 
     def inside(self, wanted: Array) -> Mask:
         """Coordinates whose total slopes are well inside of a range that is finite, (d,)."""
         with np.errstate(invalid="ignore"):
-            return np.abs(2.0 * wanted - self.most - self.least) < INSIDE * (self.most - self.least)
+            out = np.abs(2.0 * wanted - self.most - self.least) < INSIDE * (self.most - self.least)
+        over = self.norms.scales * self.norms.lengths(self._beyond_terms(wanted))
+        self.norms.spread(over < INSIDE * self.costs, out)
+        return np.asarray(out)
+
+    def whole(self, mask: Mask) -> Mask:
+        """`mask` with all of a block of which it has any coordinate."""
+        out = mask.copy()
+        some = self.norms.any_of(mask)
+        self.norms.take(some).spread(np.ones(int(some.sum()), dtype=bool), out)
+        return out
 
     def shared(self, wanted: Array) -> Array:
         """Slopes of the terms whose totals are `wanted`, as near as they may be; shape (k,).
@@ -154,6 +211,17 @@ class UnitTerms(Immutable):
             left[self.coordinates[some]] -= self.factors[some] * (share - theta[some])
             theta[some] = share
         return theta
+
+    def multipliers(self, wanted: Array, theta: Array) -> tuple[Array, Array]:
+        """Of the norms' cones, for what the terms' slopes leave of `wanted`: heads, and the others.
+
+        As near as they may be; `theta` of all terms.
+        """
+        norms, heads = self.norms, self.costs / self.norms.scales
+        left = wanted.copy()
+        np.subtract.at(left, self.coordinates, self.factors * theta[self.terms])
+        longer = np.maximum(norms.lengths(left) / heads, 1.0)
+        return heads, -left[norms.coordinates] / norms.factors / longer[norms.owner]
 
 
 class BoundsAsTerms(NamedTuple):
@@ -215,10 +283,10 @@ class BoundsAsTerms(NamedTuple):
 
 def columns_can_go(problem: Problem) -> bool:
     """Whether terms of their own, or bounds, hold most of its coordinates at 0."""
-    if UnitTerms.of(problem) is not None:
+    if HeldColumns.of(problem) is not None:
         return True
     other = BoundsAsTerms.of(problem)
-    return other is not None and UnitTerms.of(other.equivalent) is not None
+    return other is not None and HeldColumns.of(other.equivalent) is not None
 
 
 class Lifted(NamedTuple):
@@ -242,17 +310,21 @@ class ScreenedColumns(
 
     def set_up(self) -> None:
         """Nothing is let in yet but what no term holds."""
-        units = UnitTerms.of(self.problem)
+        units = HeldColumns.of(self.problem)
         if units is None:
             raise TypeError("no terms hold the coordinates of this problem at 0")
         self.units, self.bounds = units, ()
-        if self.inner.traits.reaches_target and not self.problem.without_curvature:
+        norms = len(units.norms) > 0
+        if self.inner.traits.reaches_target and (norms or not self.problem.without_curvature):
             # Of few columns beside squares, too, it is the one that ends at an optimum of kinks.
-            self.inner = InteriorPoint(limits=self.limits)
+            self.inner = InteriorPoint(tol=OF_NORMS if norms else 0.0, limits=self.limits)
         self.working_set = ~units.held
         self.missing: Mask = np.zeros(self.problem.d, dtype=bool)
         self.last: Lifted | None = None
         self.value = np.inf
+        rows = 0 if self.problem.side is None else len(self.problem.side.offset)
+        rows -= len(units.norms) + len(units.norms.rows)
+        self.others = self.problem.n - len(units.terms) + rows
 
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Let in what the start has, and what its slopes, or those at 0, ask for."""
@@ -265,7 +337,8 @@ class ScreenedColumns(
             slack = problem.side.slack(start.x)
             outside = slack - problem.side.project(slack)
             self.moving = self.units.reach(-problem.side.adjoint(outside))
-            self.working_set |= self.reaching(max(AT_ONCE, len(slack)))
+            self.working_set |= self.reaching(max(AT_ONCE, self.others))
+        self.working_set = self.units.whole(self.working_set)
 
     def wanted(self, x: Array, theta: Array, multipliers: Array | None) -> Array:
         """The total slopes of the unit terms that balance all other slopes, shape (d,)."""
@@ -273,29 +346,29 @@ class ScreenedColumns(
         theta[self.units.terms] = 0.0
         slopes = problem.design.adjoint(theta) + problem.linear + problem.quadratic.apply(x)
         if problem.side is not None and multipliers is not None and len(multipliers):
-            slopes -= problem.side.adjoint(multipliers)
+            others = multipliers.copy()
+            others[self.units.norms.head_rows] = others[self.units.norms.rows] = 0.0
+            slopes -= problem.side.adjoint(others)
         return np.asarray(-slopes)
 
     def reaching(self, count: int) -> Mask:
         """So many more columns that bring the side constraints nearest to holding."""
         moving = np.where(self.working_set, 0.0, self.moving)
-        found = moving > 0.0
-        if np.count_nonzero(found) > count:
-            found[:] = False
-            found[np.argsort(-moving, kind="stable")[:count]] = True
-        return found
+        return self.farthest(moving, np.flatnonzero(moving > 0.0), count)
+
+    def farthest(self, excess: Array, among: Index, count: int) -> Mask:
+        """About so many columns of the greatest excess, or heads of so many; shape (d,)."""
+        out, width = np.zeros(len(excess), dtype=bool), self.units.width
+        first = among[np.argsort(-excess[among], kind="stable")]
+        out[first[np.cumsum(width[first]) - width[first] < count]] = True
+        return out
 
     def asking(self, wanted: Array) -> Mask:
         """Columns that ask to be let in: those farthest beyond their ranges."""
         units = self.units
         excess = np.where(self.working_set, 0.0, units.excess(wanted))
         asked = np.flatnonzero(excess > ASKED * np.abs(wanted))
-        side = self.problem.side
-        others = self.problem.n - len(units.terms) + (0 if side is None else len(side.offset))
-        most = max(AT_ONCE, others)
-        out = np.zeros(len(excess), dtype=bool)
-        out[asked[np.argsort(-excess[asked], kind="stable")[:most]]] = True
-        return out
+        return self.farthest(excess, asked, max(AT_ONCE, self.others))
 
     def select(self) -> Selection:
         """Columns outside of the working set are predicted 0; no term is left out here."""
@@ -308,7 +381,14 @@ class ScreenedColumns(
         problem, units, features = self.problem, self.units, selection.features(self.problem)
         out = ~self.working_set[units.coordinates]
         rows = np.setdiff1d(np.arange(problem.n), units.terms[out], assume_unique=True)
-        narrow = with_features(problem, features)
+        narrow, norms, side = with_features(problem, features), units.norms, problem.side
+        gone = ~self.working_set[norms.heads]
+        places = np.zeros(0, dtype=np.intp)
+        if narrow.side is not None and side is not None:
+            kept = np.ones(len(side.dims), dtype=bool)
+            kept[norms.cones[gone]] = False
+            left, places = narrow.side.take(kept)
+            narrow = replace(narrow, side=left if left.dims else None)
         reduced = replace(
             narrow, design=narrow.design.take_rows(rows), losses=narrow.losses.take(rows),
             layout=None,
@@ -317,9 +397,13 @@ class ScreenedColumns(
         def lift(found: SubproblemResult) -> Lifted:
             x, theta = np.zeros(problem.d), np.zeros(problem.n)
             x[features], theta[rows] = found.x, found.theta
-            wanted = self.wanted(x, theta, found.multipliers)
+            mu = np.zeros(0 if side is None else len(side.offset))
+            if len(found.multipliers) == len(places):
+                mu[places] = found.multipliers
+            wanted = self.wanted(x, theta, mu)
             theta[units.terms[out]] = units.shared(wanted)[out]
-            return Lifted(x, theta, found.multipliers, wanted)
+            mu[norms.head_rows], mu[norms.rows] = units.multipliers(wanted, theta)
+            return Lifted(x, theta, mu, wanted)
 
         return reduced, lift
 
@@ -387,7 +471,7 @@ class ScreenedColumns(
         left_out = len(self.units.terms) - int(np.isin(self.units.coordinates, features).sum())
         counts = (0, left_out, 0)
         self.record(self.problem.n - left_out, proof, counts, times, len(features))
-        self.working_set = self.working_set | self.missing
+        self.working_set = self.units.whole(self.working_set | self.missing)
 
     def solution(self, began: float) -> Solution:
         """As of every problem; where a limit came first the last point is certified."""

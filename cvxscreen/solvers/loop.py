@@ -189,9 +189,9 @@ def held_at_zero(problem: Problem) -> bool:
     design = problem.design
     if problem.d < MANY_COLUMNS or problem.n > OF_TERMS * problem.d or design.streamed:
         return False
-    if isinstance(design, Rows) and 2 * len(design.light[0]) < problem.d:
+    if isinstance(design, Rows) and problem.side is None and 2 * len(design.light[0]) < problem.d:
         return False  # such terms have rows of one entry, and half of the coordinates need some
-    return loaded("cvxscreen.solvers.columns:UnitTerms").of(problem) is not None
+    return loaded("cvxscreen.solvers.columns:HeldColumns").of(problem) is not None
 
 
 def reformulated(problem: Problem) -> Reformulation | None:

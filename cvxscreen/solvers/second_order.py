@@ -250,39 +250,42 @@ class SecondOrderCones:
         A slack on the boundary has ``u0 - |u1| = 0``, linear at x; one with a multiplier inside
         the cone is 0, row by row. None where there is no such face: a slack of 0 on a boundary.
         """
-        s, d = self.slack(x), self.matrix.shape[1]
-        (s0, s1), (z0, z1) = self.split(s), self.split(z)
-        curvature, rows, right = np.zeros((d, d)), [np.zeros((0, d))], [np.zeros(0)]
-        for cone in np.flatnonzero(z0 > 0.0):
-            at = np.flatnonzero(self.owner == cone)
-            if z0[cone] - z1[cone] > APEX * z0[cone]:
-                rows.append(self.matrix[at])
-                right.append(-s[at])
-                continue
-            if not s1[cone] > 0.0:
-                return None
-            G, u = self.matrix[at[1:]], s[at[1:]] / s1[cone]
-            across = u @ G
-            curvature += (z0[cone] / s1[cone]) * (G.T @ G - np.outer(across, across))
-            rows.append((self.matrix[at[0]] - across)[None])
-            right.append(s1[cone: cone + 1] - s0[cone: cone + 1])
-        return curvature, np.vstack(rows), np.concatenate(right)
+        s = self.slack(x)
+        s1, (z0, z1) = self.split(s)[1], self.split(z)
+        on = z0 > 0.0
+        apex = on & (z0 - z1 > APEX * z0)
+        curved = on & ~apex
+        if not (s1[curved] > 0.0).all():
+            return None
+        length = np.where(curved, s1, 1.0)
+        unit = np.where(curved[self.owner], self.tail * s / length[self.owner], 0.0)
+        across = self.sums(unit[:, None] * self.matrix)
+        weight = np.where(curved, z0 / length, 0.0)
+        bent = self.matrix * np.sqrt(weight[self.owner] * self.tail)[:, None]
+        along = across * np.sqrt(weight)[:, None]
+        curvature = bent.T @ bent - along.T @ along
+        # In the order of the cones, row by row of those that are 0.
+        taken = on[self.owner] & (apex[self.owner] | (self.tail == 0.0))
+        rows, right = self.matrix[taken].copy(), -s[taken]
+        edge = curved[self.owner[taken]]
+        rows[edge] -= across[curved]
+        right[edge] += s1[curved]
+        return curvature, rows, right
 
     def moved(self, x: Array, z: Array, step: Array) -> Array:
         """The multipliers after a step of those of the `face`, on its boundaries at x."""
-        s, z = self.slack(x), z.copy()
+        s = self.slack(x)
         s1, (z0, z1) = self.split(s)[1], self.split(z)
-        for cone in np.flatnonzero(z0 > 0.0):
-            at = np.flatnonzero(self.owner == cone)
-            if z0[cone] - z1[cone] > APEX * z0[cone]:
-                z[at] += step[: len(at)]
-                step = step[len(at):]
-                continue
-            value = z0[cone] + step[0]
-            z[at] = -s[at] * (value / max(s1[cone], 1e-300))
-            z[at[0]] = value
-            step = step[1:]
-        return z
+        on = z0 > 0.0
+        apex = on & (z0 - z1 > APEX * z0)
+        curved = on & ~apex
+        taken = on[self.owner] & (apex[self.owner] | (self.tail == 0.0))
+        moves = np.zeros(len(z))
+        moves[taken] = step[: int(taken.sum())]
+        value = z0 + np.where(curved, moves[self.heads], 0.0)
+        along = -s * (value / np.maximum(s1, 1e-300))[self.owner]
+        along[self.heads] = value
+        return np.where(curved[self.owner], along, z + np.where(apex[self.owner], moves, 0.0))
 
 
 class Scaling:

@@ -725,6 +725,97 @@ def test_what_an_intercept_without_a_term_of_its_own_costs_is_attained(a: float)
     assert 0.99 * cost < paid <= cost
 
 
+def blocks(seed: int, *, others: int, hinge: bool) -> tuple[Problem, np.ndarray]:
+    """Losses of more coordinates than terms, all but `others` in blocks of three with a norm each.
+
+    The last block's coordinates have an L1 norm besides; tails and heads are scaled.
+    """
+    rng = np.random.default_rng(seed)
+    n, count = 6, 5
+    d = 3 * count + others
+    A = np.hstack([rng.standard_normal((n, d)), np.zeros((n, count))])
+    unit = np.eye(d + count)[d - others - 3: d - others]
+    F, dims = np.zeros((4 * count, d + count)), [("soc", 4)] * count
+    scales = rng.uniform(0.5, 2.0, (2, count))
+    for k in range(count):
+        F[4 * k, d + k] = scales[0, k]
+        F[4 * k + np.arange(1, 4), 3 * k + np.arange(3)] = scales[1, k] * rng.choice([-1, 2], 3)
+    q = np.r_[np.zeros(d), rng.uniform(1.0, 3.0, count)]
+    low, one = np.full(n, -1.0), np.ones(n)
+    high = np.r_[0.0 * one if hinge else one, np.full(3, 0.5)]
+    b = np.r_[rng.standard_normal(n), np.zeros(3)]
+    losses = Losses(b, 0.0, 0.0, np.r_[low, np.full(3, -0.5)], high)
+    side = SideConstraints(F, np.zeros(4 * count), dims)
+    x = np.r_[rng.standard_normal(d), np.zeros(count)]
+    x[d:] = np.linalg.norm((F @ x).reshape(count, 4)[:, 1:], axis=1) / scales[0]
+    return Problem(
+        Rows(np.vstack([A, unit])), losses, Quadratic(np.zeros(d + count)), q, side=side
+    ), x
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("hinge", [False, True])
+def test_norms_of_blocks_bound_every_better_point(
+    others: int, hinge: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever slopes and multipliers are; hinges alone leave an intercept to the distance."""
+    monkeypatch.setattr(module, "nearby_cost", lambda *_: np.inf)
+    problem, x = blocks(seed, others=others, hinge=hinge)
+    rng = np.random.default_rng(50 + seed)
+    best = cs.solve(problem, tol=1e-8)
+    for size in (0.0, 1e-6, 0.1):
+        f = problem.losses
+        theta = np.clip(best.theta + size * rng.standard_normal(problem.n), f.lo, f.hi)
+        mu = problem.side.project_dual(
+            best.multipliers + size * rng.standard_normal(len(best.multipliers))
+        )
+        for point in (best.x, x):
+            proof = certify(problem, point, theta, mu)
+            assert np.isinf(proof.within) == (not (hinge and others))
+            assert np.linalg.norm(best.x - point) <= proof.within
+            assert np.isfinite(proof.gap)
+            assert proof.gap >= problem.primal(point) - best.value
+            if size == 1e-6:
+                assert proof.gap <= 0.1 + problem.primal(point) - best.certificate.dual
+
+
+@pytest.mark.parametrize("slope", [0.7, -1.3])
+def test_what_a_residual_costs_below_a_norm_is_attained(slope: float) -> None:
+    """``2 t`` with ``|(3 u, v)| <= 0.5 t``: along the residual the opposite point is no worse."""
+    side = SideConstraints(
+        [[0.0, 0.0, 0.5], [3.0, 0.0, 0.0], [0.0, 1.0, 0.0]], np.zeros(3), (("soc", 3),)
+    )
+    problem = Problem(
+        Rows(np.zeros((1, 3))), Losses(0.0, 0.0, 0.0, [-1.0], [1.0]), Quadratic(np.zeros(3)),
+        np.array([0.0, 0.0, 2.0]), side=side,
+    )
+    x = np.array([slope / 9.0, slope, 0.0])  # D^-2 r, the direction in which r is steepest
+    x[2] = 2.0 * np.hypot(3.0 * x[0], x[1])
+    r = np.array([slope, slope, 0.0])
+    residual = module.Residual(np.arange(3), r, np.zeros(3))
+    cost = module.own_growth_cost(
+        problem, x, np.zeros(1), np.zeros(1), np.zeros(1), problem.primal(x), residual
+    )
+    paid = float(r @ (x - np.array([-x[0], -x[1], x[2]])))
+    assert 0.99 * cost < paid <= cost
+
+
+def test_a_norm_that_costs_nothing_bounds_nothing() -> None:
+    """Nor does one below a head that is held at 0, or of coordinates with a linear term."""
+    problem, x = blocks(0, others=0, hinge=False)
+    r = module.Residual(np.arange(problem.d), np.ones(problem.d), np.zeros(problem.d))
+    t = problem.design.forward(x)
+    arguments = (x, np.zeros(problem.n), t, np.zeros(problem.n), problem.primal(x), r)
+    assert np.isfinite(module.own_growth_cost(problem, *arguments))
+    for j, value in ((-1, 0.0), (-1, -1.0), (0, 0.3)):
+        q = problem.linear.copy()
+        q[j] = value
+        assert np.isinf(module.own_growth_cost(replace(problem, linear=q), *arguments))
+    blocked = module.Blocks.of(problem, np.where(problem.linear > 0.0, np.inf, 0.0))
+    assert not blocked.covered.any()
+
+
 def test_a_coordinate_held_at_zero_from_both_sides_still_costs_what_x_has_there() -> None:
     """``x >= 0`` and ``x <= 0`` leave 0 alone: from 1e-7 a residual of 5 loses 5e-7."""
     side = SideConstraints([[1.0], [-1.0]], [0.0, 0.0], (("nonneg", 2),))

@@ -158,3 +158,43 @@ def test_a_run_of_cones_is_judged_one_by_one(rng: np.random.Generator) -> None:
             assert whole == all(single)
             verdicts.add(whole)
     assert verdicts == {True, False}
+
+
+def test_norms_of_blocks_are_found_among_other_cones() -> None:
+    """One with a head and coordinates of its own; neither a shift, a shared coordinate, a head of
+    two rows, nor a row of two coordinates."""
+    d, rows, offset, dims = 20, [], [], []
+
+    def cone(*entries: dict[int, float], shift: float = 0.0, kind: str = "soc") -> None:
+        for entry in entries:
+            row = np.zeros(d)
+            row[list(entry)] = list(entry.values())
+            rows.append(row)
+            offset.append(shift)
+        dims.append((kind, len(entries)))
+
+    cone({0: 1.0}, {1: 1.0, 2: 1.0}, kind="nonneg")
+    cone({3: 2.0}, {4: -1.0}, {5: 3.0})            # one
+    cone({6: 1.0}, {7: 1.0}, {7: 2.0})             # a coordinate twice
+    cone({8: 1.0}, {9: 1.0}, shift=1.0)
+    cone({10: 1.0}, {11: 1.0, 12: 1.0})
+    cone({0: 1.0}, {13: 1.0})                      # its head has another row
+    cone({14: -1.0}, {15: 1.0})                    # a norm below a negative head
+    cone({16: 0.5}, {17: 1.0}, {1: 1.0})           # one
+    cone({18: 1.0}, {19: 0.0})
+    side = SideConstraints(np.array(rows), np.array(offset), dims)
+    norms = side.norms
+    assert norms.heads.tolist() == [3, 16]
+    assert norms.cones.tolist() == [1, 7]
+    np.testing.assert_array_equal(norms.scales, [2.0, 0.5])
+    np.testing.assert_array_equal(norms.coordinates, [4, 5, 17, 1])
+    np.testing.assert_array_equal(norms.factors, [-1.0, 3.0, 1.0, 1.0])
+    np.testing.assert_array_equal(norms.owner, [0, 0, 1, 1])
+    for at, columns in ((norms.head_rows, norms.heads), (norms.rows, norms.coordinates)):
+        np.testing.assert_array_equal(side.matrix[at].indices, columns)
+    last = norms.take(np.array([False, True]))
+    v = np.arange(d, dtype=float)
+    np.testing.assert_allclose(norms.lengths(v), [np.hypot(4.0, 5.0 / 3.0), np.hypot(17.0, 1.0)])
+    np.testing.assert_allclose(last.lengths(v), norms.lengths(v)[1:])
+    assert not len(SideConstraints(np.eye(2), np.ones(2), (("soc", 2),)).norms)
+    assert not len(SideConstraints(np.zeros((2, 2)), np.zeros(2), (("soc", 2),)).norms)

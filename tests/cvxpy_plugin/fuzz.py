@@ -468,10 +468,22 @@ class Wide(Flat):
             self.constraints.append(w >= 0)
             return weight * cp.sum(w)
 
+        def blocks() -> Any:
+            size = int(rng.integers(2, 9))
+            own = weight * float(rng.uniform(0.1, 1.0)) * cp.norm1(w) if rng.random() < 0.3 else 0.0
+            if rng.random() < 0.5:
+                rows = cp.reshape(w[: d - d % size], (d // size, size), order="C")
+                rest = cp.norm(w[d - size:]) if d % size else 0.0
+                return weight * (cp.mixed_norm(rows, 2, 1) + rest) + own
+            starts = range(0, d, size)
+            scales = rng.uniform(1.0, 2.0, len(starts))
+            parts = [s * cp.norm(w[i: i + size]) for s, i in zip(scales, starts, strict=True)]
+            return weight * sum(parts) + own
+
         found = self.pick([
             lambda: weight * cp.norm1(w), lambda: weight * cp.norm1(w),
             lambda: rng.uniform(1.0, 3.0, d) @ cp.abs(w) * weight,
-            slack, split, signs,
+            slack, split, signs, blocks, blocks,
         ])
         curved = rng.random() < 0.3
         return found + float(10.0 ** rng.uniform(-2, 0)) * cp.sum_squares(w) if curved else found

@@ -77,7 +77,9 @@ def problem(loss: str, held: str, intercept: bool = True, seed: int = 0) -> Any:
     return cp.Problem(cp.Minimize(make(e) + weight * penalty), constraints)
 
 
-def same(found: Any, plain: Any, duals: bool = True, tight: float = 1e-11) -> Any:
+def same(
+    found: Any, plain: Any, duals: bool = True, tight: float = 1e-11, near: float = 2e-4
+) -> Any:
     """Solve both and compare; the report of the screened one."""
     plain.solve(solver="CLARABEL", **dict.fromkeys(TIGHT, tight))
     found.solve(method="screen", always=True)
@@ -88,10 +90,15 @@ def same(found: Any, plain: Any, duals: bool = True, tight: float = 1e-11) -> An
     names = {v.name(): v.value for v in plain.variables() if v.name() in ("w", "b")}
     for variable in found.variables():
         if variable.name() in names:
-            np.testing.assert_allclose(variable.value, names[variable.name()], atol=2e-5)
+            other = names[variable.name()]
+            np.testing.assert_allclose(variable.value, other, atol=0.1 * near)
     for one, other in zip(found.constraints, plain.constraints, strict=True):
         if duals:
-            np.testing.assert_allclose(one.dual_value, other.dual_value, atol=2e-4)
+            several = isinstance(one.dual_value, list)  # of a cone: its head's and the others
+            pairs = zip(one.dual_value, other.dual_value, strict=True) if several else (
+                (one.dual_value, other.dual_value),)
+            for mine, theirs in pairs:
+                np.testing.assert_allclose(np.ravel(mine), np.ravel(theirs), atol=near)
     return report
 
 
@@ -136,6 +143,91 @@ def test_a_norm_of_residuals_is_a_loss_beside_an_l1_norm(name: str) -> None:
     same(made(), made(), tight=1e-9)
     if made().constraints:  # what has none is a lasso, as large as its squares
         assert measure(made()).columns == pytest.approx(N * N * D, rel=0.1)
+
+
+def blocks(*more: Callable[[Any], Any], own: float = 0.0) -> Callable[[Any], Any]:
+    """Norms of blocks of five, those of the first ones scaled, maybe an L1 norm and constraints."""
+    def spelled(w: Any) -> tuple[Any, list[Any]]:
+        norms = [cp.norm(w[i: i + 5] * (2.0 if i < 50 else 1.0)) for i in range(0, D, 5)]
+        penalty = 1.2 * sum(norms) + (own * cp.norm1(w) if own else 0.0)
+        return penalty, [constraint(w) for constraint in more]
+    return spelled
+
+
+def bounded_blocks(w: Any) -> tuple[Any, list[Any]]:
+    t = cp.Variable(D // 5, name="t")
+    return 2.0 * cp.sum(t), [cp.SOC(t, cp.reshape(w, (5, D // 5), order="F"))]
+
+
+GROUPED: dict[str, Callable[[Any], tuple[Any, list[Any]]]] = {
+    "blocks": blocks(),
+    "rows": lambda w: (
+        2.0 * cp.sum(cp.norm(cp.reshape(w, (D // 5, 5), order="C"), 2, axis=1)), []
+    ),
+    "mixed": lambda w: (2.0 * cp.mixed_norm(cp.reshape(w, (D // 5, 5), order="C"), 2, 1), []),
+    "sparse blocks": blocks(own=0.3),
+    "signs": blocks(lambda w: w >= 0),
+    "sum": blocks(lambda w: cp.sum(w) == 1),
+    "bounds of norms": bounded_blocks,
+}
+
+
+@pytest.mark.parametrize("held", GROUPED)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_group_lasso_is_solved_by_its_blocks(
+    loss: str, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(HELD, held, GROUPED[held])
+    found = problem(loss, held)
+    # Blocks at 0 with signs share what balances them among norm and signs as they like; Clarabel's
+    # own values are 2e-5 off, and come no further in three of these.
+    report = same(found, problem(loss, held), duals=held != "signs", tight=3e-9, near=1e-3)
+    assert report.solver == "builtin"
+    assert any(np.abs(v.value).max() > 0.1 for v in found.variables() if v.name() == "w")
+    assert report.relative_gap <= 1e-7
+    assert measure(problem(loss, held)).columns > 0.0 or held == "bounds of norms"
+
+
+def test_tasks_that_share_their_features_are_one_group_lasso() -> None:
+    def made(penalty: Callable[[Any], Any]) -> Any:
+        rng = np.random.default_rng(7)
+        X, W = rng.standard_normal((N, D)), cp.Variable((D, 3), name="w")
+        Y = X[:, :4] @ rng.standard_normal((4, 3)) + 0.1 * rng.standard_normal((N, 3))
+        return cp.Problem(cp.Minimize(cp.sum_squares(X @ W - Y) + 25.0 * penalty(W)))
+
+    for penalty in (
+        lambda W: cp.mixed_norm(W, 2, 1), lambda W: cp.sum(cp.norm(W, 2, axis=1)),
+        lambda W: sum(cp.norm(W[j]) for j in range(D)),
+    ):
+        same(made(penalty), made(penalty), tight=1e-10)
+        assert measure(made(penalty)).columns == pytest.approx(3 * N * N * D * 3, rel=0.25)
+
+
+def test_a_group_lasso_without_a_feasible_point_or_an_end_says_so() -> None:
+    w = cp.Variable(D)
+    norms = sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5))
+    cost = cp.sum_squares(np.random.default_rng(0).standard_normal((N, D)) @ w - 1.0)
+    for objective, constraints, status in (
+        (cost + norms, [cp.sum(w) == 1, w <= -1.0], "infeasible"),
+        (cost + norms - 3.0 * cp.sum(w), [], "unbounded"),
+    ):
+        found = cp.Problem(cp.Minimize(objective), constraints)
+        found.solve(method="screen", always=True)
+        assert found.status == status
+
+
+def test_small_group_lassos_are_left_to_cvxpy() -> None:
+    """And so are norms of what is not a part of the coefficients, or of most of them."""
+    def size(norm: Callable[[Any], Any], n: int = N) -> Any:
+        w = cp.Variable(D)
+        cost = cp.sum_squares(np.ones((n, D)) @ w - 1.0)
+        return measure(cp.Problem(cp.Minimize(cost + norm(w))))
+
+    assert size(lambda w: sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5))).columns > 0.0
+    assert size(lambda w: sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5))).why_not()
+    assert size(lambda w: sum(cp.norm(w[i: i + 5]) for i in range(0, 100, 5))).columns == 0.0
+    assert size(lambda w: cp.norm(w)).columns == 0.0
+    assert size(lambda w: sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5)), D).columns == 0.0
 
 
 def test_basis_pursuit_is_left_to_cvxpy() -> None:

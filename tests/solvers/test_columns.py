@@ -14,7 +14,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import columns, interior_point, loop
-from cvxscreen.solvers.columns import UnitTerms
+from cvxscreen.solvers.columns import HeldColumns
 from cvxscreen.solvers.interface import Start
 
 
@@ -159,17 +159,17 @@ def test_a_bound_that_zero_violates_holds_nothing() -> None:
     b[n + 60: n + 80] = 0.1
     f = problem.losses
     moved = replace(problem, losses=cs.Losses(b, f.e, f.q, f.lo, f.hi))
-    units = UnitTerms.of(moved)
+    units = HeldColumns.of(moved)
     assert units is not None
     np.testing.assert_array_equal(units.held, np.arange(60) >= 20)
     found = cs.solve(moved, tol=1e-9)
     assert found.status == "optimal"
     assert found.x[:20].min() >= 0.1 - 1e-9
-    assert UnitTerms.of(cs.regression(*data(), loss="absolute", C=np.inf)) is None
+    assert HeldColumns.of(cs.regression(*data(), loss="absolute", C=np.inf)) is None
 
 
 def test_slopes_are_shared_so_that_their_total_is_as_near_as_may_be() -> None:
-    units = UnitTerms.of(bounded(sign=3.0))
+    units = HeldColumns.of(bounded(sign=3.0))
     assert units is not None
     rng = np.random.default_rng(0)
     for size in (0.5, 5.0):
@@ -186,7 +186,7 @@ def test_slopes_are_shared_so_that_their_total_is_as_near_as_may_be() -> None:
 def test_slopes_of_bounds_take_all_so_that_those_of_the_norm_keep_room() -> None:
     """``x >= 0`` may have any slope of its sign; what the norm's may still move balances rounding.
     """
-    units = UnitTerms.of(bounded(sign=3.0))
+    units = HeldColumns.of(bounded(sign=3.0))
     assert units is not None
     theta = units.shared(np.full(60, -5.0))
     np.testing.assert_array_equal(theta[:60], 0.0)
@@ -332,3 +332,118 @@ def test_in_safe_mode_clarabel_takes_more_columns_than_the_interior_point_method
     found, safe = cs.solve(problem, tol=1e-7), cs.solve(problem, tol=1e-6, mode="safe")
     assert max(entry.features for entry in found.rounds) <= 60 < problem.d
     assert safe.value == pytest.approx(found.value, rel=1e-5)
+
+
+def grouped(
+    loss: str, *, own: float = 0.0, rows: bool = False, size: int = 5, n: int = 30, d: int = 150
+) -> Problem:
+    """A loss of `d` coefficients and an intercept under norms of blocks, heads last.
+
+    Maybe with an L1 norm of weight `own` as well, and two rows of constraints.
+    """
+    X, y = data(n, d)
+    base = cs.regression(X, y, loss=loss, C=np.inf, intercept=True)
+    f, count = base.losses, d // size
+    wide = d + 1 + count
+    design = np.zeros((n + (d if own else 0), wide))
+    design[:n, :d], design[:n, d] = X, 1.0
+    if own:
+        design[n:, :d] = np.eye(d)
+    one = np.ones(d if own else 0)
+    columns = (np.r_[a, b * one] for a, b in zip(
+        (f.b, f.e, f.q, f.lo, f.hi), (0.0, 0.0, 0.0, -own, own), strict=True
+    ))
+    F, dims = np.zeros((count * (size + 1), wide)), [("soc", size + 1)] * count
+    for k in range(count):
+        F[k * (size + 1), d + 1 + k] = 2.0
+        F[k * (size + 1) + 1 + np.arange(size), k * size + np.arange(size)] = 0.5 + (k % 3)
+    if rows:
+        more = np.random.default_rng(4).standard_normal((2, wide))
+        more[:, d:] = 0.0
+        F, dims = np.vstack([F, more]), [*dims, ("zero", 1), ("nonneg", 1)]
+    offset = np.r_[np.zeros(count * (size + 1)), [0.7, 0.3] if rows else []]
+    strength = {"squared": 40.0, "absolute": 15.0}.get(loss, 10.0)
+    q = np.r_[np.zeros(d + 1), strength * np.sqrt(size) * np.ones(count)]
+    return Problem(
+        Rows(design), cs.Losses(*columns), Quadratic(np.zeros(wide)), q,
+        side=SideConstraints(F, offset, dims),
+    )
+
+
+@pytest.mark.parametrize("own", [0.0, 1.0])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "squared"])
+def test_blocks_below_norms_go_in_and_out_as_a_whole(
+    loss: str, rows: bool, own: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "AT_ONCE", 5)
+    monkeypatch.setattr(columns, "SHARE", 0.9)
+    problem = grouped(loss, own=own, rows=rows)
+    assert loop.held_at_zero(problem)
+    found = cs.solve(problem, tol=1e-7)
+    assert found.status == "optimal"
+    assert cs.certify(problem, found.x, found.theta, found.multipliers, tol=1e-7).ok
+    assert found.value == pytest.approx(whole(problem, monkeypatch, tol=1e-7).value, rel=2e-7)
+    blocks = np.any(found.x[:150].reshape(30, 5) != 0.0, axis=1)
+    assert 0 < blocks.sum() < 30
+    assert found.rounds[-1].features == 6 * blocks.sum() + 1
+    np.testing.assert_array_equal(found.x[151:] > 0.0, blocks)
+
+
+def test_a_block_asks_where_its_slopes_are_longer_than_its_cost() -> None:
+    """After what the L1 norm takes, in the units of the norm; and lies inside well below it."""
+    assert HeldColumns.of(grouped("absolute", own=1.0, n=100)) is None  # not wide enough
+    problem = grouped("absolute", own=1.0)
+    held = HeldColumns.of(problem)
+    assert held is not None
+    assert len(held.norms) == 30
+    np.testing.assert_array_equal(held.costs, problem.linear[151:])
+    wanted = -problem.linear.copy()
+    cost = problem.linear[151]
+    # Of which 0.3, -0.4 and 0 of the cost are left for factors of 0.5, below twice the head.
+    wanted[:3] = [1.0 + 0.3 * cost, -1.0 - 0.4 * cost, 0.9]
+    excess = held.excess(wanted)
+    assert excess[151] == pytest.approx(cost)
+    assert not excess[:151].any()
+    assert not excess[152:].any()
+    theta = np.zeros(problem.n)
+    theta[held.terms] = held.shared(wanted)
+    heads, tails = held.multipliers(wanted, theta)
+    np.testing.assert_allclose(heads, held.costs / 2.0)
+    np.testing.assert_allclose(tails[:3], -cost / 2.0 * np.array([0.6, -0.8, 0.0]))
+    assert not held.inside(wanted)[:5].any()
+    assert held.inside(wanted)[5:10].all()
+    near = wanted.copy()
+    near[:3] = [1.0 + 0.6 * cost / 4.0, 0.0, 0.0]
+    assert held.inside(near)[[0, 1, 2, 3, 4, 151]].all()
+    near[0] = 1.0 + 0.8 * cost / 4.0
+    assert not held.inside(near)[[0, 1, 2, 3, 4, 151]].any()
+    mask = np.zeros(problem.d, dtype=bool)
+    mask[[7, 152]] = True
+    np.testing.assert_array_equal(np.flatnonzero(held.whole(mask)), [5, 6, 7, 8, 9, 152])
+    np.testing.assert_array_equal(held.width[150:153], [1, 6, 6])
+
+
+def test_norms_that_hold_nothing_are_left_in() -> None:
+    """A head without a cost or in a loss, a block with a square of its own, too few of them."""
+    problem = grouped("absolute")
+    free = problem.linear.copy()
+    free[151] = 0.0
+    held = HeldColumns.of(replace(problem, linear=free))
+    assert held is not None
+    assert len(held.norms) == 29
+    assert not held.held[[0, 151]].any()
+    design = problem.design.dense().copy()
+    design[3, 152] = 1.0
+    held = HeldColumns.of(replace(problem, design=Rows(design)))
+    assert held is not None
+    assert len(held.norms) == 29
+    assert not held.held[[5, 152]].any()
+    squares = np.zeros(problem.d)
+    squares[153] = 1.0
+    held = HeldColumns.of(replace(problem, quadratic=Quadratic(squares)))
+    assert held is not None
+    assert len(held.norms) == 29
+    assert not held.held[153]
+    free[151:171] = 0.0
+    assert HeldColumns.of(replace(problem, linear=free)) is None

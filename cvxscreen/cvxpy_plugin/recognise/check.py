@@ -226,7 +226,8 @@ def at_best_helpers(
     x = x.copy()
     if in_matrices is None:
         in_matrices = helpers_in_matrices(recognition)
-    columns = {int(j): problem.design.column(int(j)) for j in np.setdiff1d(helpers, in_matrices)}
+    others = np.setdiff1d(np.setdiff1d(helpers, in_matrices), _at_norms(problem, x, helpers))
+    columns = {int(j): problem.design.column(int(j)) for j in others}
     rises = [] if budgets is None else [
         budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
     ]
@@ -244,6 +245,27 @@ def at_best_helpers(
                 away = max(away, low)
             x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
     return _at_best_in_matrices(problem, x, in_matrices) if len(in_matrices) else x
+
+
+def _at_norms(problem: Problem, x: Array, helpers: Index) -> Index:
+    """Put the `helpers` that hold a norm of a block, and cost something, at that norm, in `x`.
+
+    The blocks have none of them. Returns which these are.
+    """
+    if problem.side is None or not len(problem.side.norms):
+        return np.zeros(0, dtype=np.intp)
+    helper, norms = np.zeros(problem.d, dtype=bool), problem.side.norms
+    helper[helpers] = True
+    plain = helper & (problem.linear > 0.0) & (problem.column_sizes == 0.0)
+    form = problem.quadratic
+    if not isinstance(form, Quadratic):
+        return np.zeros(0, dtype=np.intp)
+    plain &= form.untouched
+    mixed = np.bincount(norms.owner, helper[norms.coordinates], len(norms)) > 0.0
+    norms = norms.take(plain[norms.heads] & ~mixed)
+    squares = np.bincount(norms.owner, (norms.factors * x[norms.coordinates]) ** 2, len(norms))
+    x[norms.heads] = np.sqrt(squares) / norms.scales
+    return norms.heads
 
 
 def helpers_in_matrices(recognition: Recognition) -> Index:

@@ -736,7 +736,7 @@ def _kept_squares(draft: Draft, predictions: Index) -> bool:
     # Residuals and predictions themselves, the user's own as slack variables, are none.
     touched[columns] = touched[draft.eliminated] = False
     beside = _nearly_all(draft, mine, touched) or _beside_l1_norm(draft, tally, mine, touched)
-    if not (beside or _columns_can_go(draft, mine, touched)):
+    if not (beside or _columns_can_go(draft, tally, mine, touched)):
         return False
     if len(columns):
         _squares(draft, columns, source, factor)
@@ -848,11 +848,13 @@ def _beside_l1_norm(draft: Draft, tally: ColumnCounts, mine: Mask, touched: Mask
     return bool((bounds[entries == 2] == 1).all() and held[touched].all())
 
 
-def _columns_can_go(draft: Draft, mine: Mask, touched: Mask) -> bool:
+def _columns_can_go(
+    draft: Draft, tally: ColumnCounts, mine: Mask, touched: Mask
+) -> bool:
     """Whether rows of one or two entries, as of an L1 norm or bounds, hold most of many columns.
 
-    So do equations of three, as of ``w == u - v``. Columns can go then whatever few constraints, or
-    an intercept, stand beside them.
+    So do equations of three, as of ``w == u - v``, and norms of blocks. Columns can go then
+    whatever few constraints, or an intercept, stand beside them.
     """
     standard = draft.standard
     if standard.canonical.groups:
@@ -871,6 +873,10 @@ def _columns_can_go(draft: Draft, mine: Mask, touched: Mask) -> bool:
     held = np.zeros(standard.size, dtype=bool)
     held[inside[np.flatnonzero(short)].indices] = True
     held[standard.rows.sparse[np.flatnonzero(split)].indices] = True
+    norms = [cone.rows for cone, _, _ in private_heads(draft, tally) if not mine[cone.rows.start]]
+    if norms:
+        of_norms = np.concatenate([np.arange(rows.start + 1, rows.stop) for rows in norms])
+        held[standard.rows.sparse[of_norms[counts[of_norms] == 1]].indices] = True
     return WIDE_SHARE * (int(mine.sum()) + many) <= coordinates <= 2 * int((touched & held).sum())
 
 
