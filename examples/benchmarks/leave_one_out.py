@@ -158,6 +158,8 @@ def main() -> None:
                 print(f"{data}, C = {C:g}: {count:,} decisions checked, {bad} wrong", flush=True)
         total, wrong = (sum(row[key] for row in rows) for key in ("checked", "wrong"))
         print(f"all: {total:,} decisions checked, {wrong} wrong")
+        if not total:
+            parser.error("nothing was checked: the loops are not compiled (`cvxscreen warmup`)")
         stored(asked.out, rows)
         return
     rng, rows, results = np.random.default_rng(0), [], []
