@@ -182,6 +182,12 @@ COLUMNS = 0.1
 """Such seconds from which on these are worth it: columns are left out (150 x 400 0.1 s for 0.4 to
 1.2, 300 x 1,500 0.3 to 0.9 for 5 to 18; 60 x 300, estimated 0.02, 0.08 for 0.04 to 0.25)."""
 
+BLOCKS, SMOOTH_BLOCKS = 1.0, 0.5
+"""The same where norms of blocks hold them and losses have kinks, or are Huber's: at small weights
+most columns come in, which takes a while to be seen (300 x 1,500, estimated 2.7 and 0.7: 0.1 to 0.6
+of a plain solve at 0.3 and 0.5 of the largest weight, 1.0 to 1.4 at less; 200 x 800, estimated 0.6
+and 0.2: 0.6 to 1.0 and 1.5 to 2.2)."""
+
 OF_FILL = 2e-10
 """Seconds on top for each product of a factorisation, which fills what was sparse, where there are
 few rows for each coordinate (with it: sparse hinges, 1,000 x 200, 500 x 1,000 and 2,000 x 3,000
@@ -298,6 +304,8 @@ class Size(NamedTuple):
         Whether a constraint has several coordinates.
     curved : bool
         Whether what stands before the columns that `columns` counts has no kinks.
+    blocks : bool
+        Whether norms of blocks hold these columns, beside losses that are not just squares.
     compiled : bool
         Whether screening takes compiled loops from the first time on.
     needs : Needs or None
@@ -321,6 +329,7 @@ class Size(NamedTuple):
     smooth: bool = False
     tied: bool = False
     curved: bool = False
+    blocks: bool = False
     compiled: bool = False
     needs: Needs | None = None
     reason: str = ""
@@ -400,13 +409,15 @@ class Size(NamedTuple):
             )
         due = LOADED if self.needs.unsure and self._osqp(solver) else self.needs.seconds
         seconds = max(self.seconds(solver), taken)
-        slow = seconds >= due
+        of_blocks = SMOOTH_BLOCKS if self.curved else BLOCKS
+        slow = seconds >= (max(due, of_blocks) if self.blocks else due)
         if self.grouped and not self._osqp(solver):
             slow &= self.quadratic and seconds >= GROUPED
         slower = TIED if self.tied and self._osqp(solver) else 1.0
         slow |= slower * self._seconds_of_squares() >= self.needs.squares
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
-        enough |= self.seconds_of_columns(solver) >= (ALONE if self.curved else COLUMNS)
+        least = of_blocks if self.blocks else ALONE if self.curved else COLUMNS
+        enough |= self.seconds_of_columns(solver) >= least
         many = self.terms >= self.needs.terms and self.seconds(solver) >= self.needs.at_least
         if slow or enough or many:
             return ""
@@ -934,6 +945,7 @@ class _Walk:
             smooth=smooth and not self.limited,
             tied=self.tied,
             curved=curved,
+            blocks=bool(many & blocks) and (smooth or not curved),
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))

@@ -469,9 +469,10 @@ class ScreenedColumns(
         proof = None if self.answer is None else self.answer.proof
         features = selection.features(self.problem)
         left_out = len(self.units.terms) - int(np.isin(self.units.coordinates, features).sum())
-        counts = (0, left_out, 0)
+        larger = self.units.whole(self.working_set | self.missing)
+        counts = (0, left_out, int(larger.sum()) - int(self.working_set.sum()) if refuted else 0)
         self.record(self.problem.n - left_out, proof, counts, times, len(features))
-        self.working_set = self.units.whole(self.working_set | self.missing)
+        self.working_set = larger
 
     def solution(self, began: float) -> Solution:
         """As of every problem; where a limit came first the last point is certified."""

@@ -284,3 +284,24 @@ def test_constraints_as_many_as_columns_leave_none_to_go() -> None:
     assert measure(cp.Problem(cp.Minimize(cost), [cp.sum(w) <= 1.0])).columns > 0.0
     assert measure(cp.Problem(cp.Minimize(cost), [cp.cumsum(w) <= 1.0])).columns == 0.0
     assert measure(cp.Problem(cp.Minimize(cost + cp.normNuc(cp.diag(w))))).columns == 0.0
+
+
+def test_where_most_blocks_come_in_it_is_left_to_cvxpy_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long the plain solve may take: in the end all columns would be in."""
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.most_seconds", lambda *_: 1000.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.BLOCKS", 0.0)
+    rng = np.random.default_rng(8)
+    X, w = rng.standard_normal((120, 400)), cp.Variable(400)
+    y = X @ rng.standard_normal(400) + rng.standard_normal(120)
+    cost = cp.norm1(X @ w - y) + 0.2 * sum(cp.norm(w[i: i + 5]) for i in range(0, 400, 5))
+    whole = cp.Problem(cp.Minimize(cost))
+    best = whole.solve(solver="CLARABEL")
+    assert whole.solve(method="screen") == pytest.approx(best, rel=1e-6)
+    report = cs.Report.of(whole)
+    assert not report.recognised
+    assert "about half of its columns" in report.reason
+    assert whole.solve(method="screen", always=True) == pytest.approx(best, rel=1e-6)
+    assert cs.Report.of(whole).recognised
