@@ -669,15 +669,15 @@ def test_small_problems_are_left_to_osqp_while_it_is_quick(
     for options in given:
         smooth(1500, 8).solve(method="screen", **options)
         assert asked.pop() == (options.pop("solver", None), options)
-    quick = smooth(1500, 8)
+    quick = smooth(3000, 8)
     value = quick.solve(method="screen")
     solver, options = asked.pop()
     assert solver == "OSQP"
     assert request.FEWEST_OF_SMALL <= options["max_iter"] < request.MOST_STEPS
-    assert value == smooth(1500, 8).solve(solver="OSQP")
+    assert value == smooth(3000, 8).solve(solver="OSQP")
     monkeypatch.setattr(request, "PATIENCE", 0.0)
     monkeypatch.setattr(request, "FEWEST_OF_SMALL", 1)
-    slow = smooth(1500, 8)
+    slow = smooth(3000, 8)
     assert slow.solve(method="screen") == pytest.approx(value, rel=1e-4)
     assert slow.status == "optimal"
     assert request.Report.of(slow).solver == "CLARABEL"
