@@ -829,6 +829,21 @@ def test_a_coordinate_held_at_zero_from_both_sides_still_costs_what_x_has_there(
     assert 0.99 * cost < 5e-7 <= cost
 
 
+def test_an_intercept_that_no_loss_bounds_costs_what_it_may_move_within_a_distance() -> None:
+    """``|y| + max(0, b)`` is 0 for any b below 0: a residual there pays all of the distance."""
+    problem = Problem(
+        Rows(np.array([[1.0, 0.0], [0.0, 1.0]])), Losses(0.0, 0.0, 0.0, [-1.0, 0.0], [1.0, 1.0]),
+        Quadratic(np.zeros(2)), np.zeros(2),
+    )
+    x, far = np.zeros(2), np.array([0.0, -7.0])
+    r = module.Residual(np.arange(2), np.array([0.0, 0.3]), np.zeros(2))
+    arguments = (x, np.zeros(2), x, np.zeros(2), problem.primal(x), r)
+    assert problem.primal(far) == problem.primal(x) == 0.0
+    assert np.isinf(module.own_growth_cost(problem, *arguments))
+    cost = module.own_growth_cost(problem, *arguments, within=7.0)
+    assert 0.99 * cost < float(r.value @ (x - far)) <= cost
+
+
 def test_what_only_half_of_the_coordinates_have_bounds_nothing() -> None:
     """Without terms of their own, or with a linear term that these do not outweigh."""
     problem, x = own_terms(0, others=1, linear=False, side=False)
