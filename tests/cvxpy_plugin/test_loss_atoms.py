@@ -234,3 +234,23 @@ def test_one_wrong_number_among_many_is_found(place: int) -> None:
     problem = replace(found.problem, design=Rows(wrong))
     with pytest.raises(NotScreenable, match="recognised"):
         check(found._replace(problem=problem))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_parts_of_predictions_under_hubers_loss_are_losses_of_their_data(several: bool) -> None:
+    f = cp.Variable(len(Y))
+    above, below = 2 * cp.huber(cp.pos(Y - f), 0.4), cp.huber(cp.neg(Y - f), 0.7)
+    cost = cp.sum(above + below if several else above)
+    problem = cp.Problem(cp.Minimize(cost + 0.5 * cp.sum_squares(w)), [f == X @ w])
+    check(recognise(problem))
+    truth = problem.solve(solver="CLARABEL")
+    slopes = problem.constraints[0].dual_value
+    assert problem.solve(method="screen") == pytest.approx(truth, rel=1e-7, abs=1e-9)
+    assert np.allclose(f.value, X @ w.value, atol=1e-9)
+    assert np.allclose(problem.constraints[0].dual_value, slopes, atol=1e-4)
+
+
+def test_hubers_loss_of_a_part_of_coordinates_is_a_loss_too() -> None:
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.huber(cp.pos(1 - w), 0.3)) + cp.norm1(r)))
+    truth = problem.solve(solver="CLARABEL")
+    assert problem.solve(method="screen") == pytest.approx(truth, rel=1e-7)

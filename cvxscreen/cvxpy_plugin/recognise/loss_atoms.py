@@ -915,7 +915,8 @@ def _folded(
         raise _Other
     with np.errstate(invalid="ignore"):  # infinite times 0
         ends = tuple(np.where(s == 0.0, 0.0, steepest * s) for s in (low, high))
-    return _made(lines.argument, weight, (centre, reach, 0.5 / sides**2, *ends))
+    numbers = (centre, reach, 0.5 / sides**2, *ends)
+    return _made(lines.argument, weight, numbers, bare=bool(np.isfinite(steepest)))
 
 
 MOVING = MOVES | {
@@ -929,9 +930,14 @@ def _without_data(expr: Any) -> bool:
     return type(expr).__name__ in MOVING and all(_without_data(arg) for arg in expr.args)
 
 
-def _made(argument: Any, weight: Array, numbers: tuple[Any, ...], level: Any = 0.0) -> LossGroup:
-    """The group, one-sided losses falling."""
-    if argument is None or _without_data(argument):
+def _made(
+    argument: Any, weight: Array, numbers: tuple[Any, ...], level: Any = 0.0, *, bare: bool = False
+) -> LossGroup:
+    """The group, one-sided losses falling; of `bare` coordinates where no rule knows such a loss.
+
+    Huber's loss of a part of predictions that an equation defines (``huber(pos(y - f))``), say.
+    """
+    if argument is None or (_without_data(argument) and not bare):
         raise _Other
     if any(v.attributes[name] for v in argument.variables() for name in FEWER):
         raise _Other
