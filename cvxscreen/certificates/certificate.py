@@ -1388,20 +1388,16 @@ class Blocks(NamedTuple):
         """`v` >= 0 with ``a |D^-1 v_g|`` of the covered coordinates added at the heads."""
         out = v.copy()
         if self.norms is not None:
-            seen = np.where(self.covered, v, 0.0)[self.norms.coordinates]
-            n, squares = self.norms, (seen / self.norms.factors) ** 2
-            squares = np.bincount(n.owner, squares, len(n))
-            out[self.norms.heads] += self.norms.scales * np.sqrt(squares)
+            seen = self.norms.lengths(np.where(self.covered, v, 0.0))
+            out[self.norms.heads] += self.norms.scales * seen
         return out
 
     def sizes(self, x: Array) -> Array:
         """``|x|``, at the heads no less than ``|D x_g| / a`` of the covered coordinates."""
         out = np.abs(x)
         if self.norms is not None:
-            n = self.norms
-            seen = np.where(self.covered, x, 0.0)[n.coordinates]
-            lengths = np.sqrt(np.bincount(n.owner, (n.factors * seen) ** 2, len(n)))
-            out[n.heads] = np.maximum(out[n.heads], lengths / n.scales)
+            heads, least = self.norms.heads, self.norms.least(np.where(self.covered, x, 0.0))
+            out[heads] = np.maximum(out[heads], least)
         return out
 
 

@@ -120,6 +120,11 @@ class NormCones(Immutable):
         squares = (v[self.coordinates] / self.factors) ** 2
         return np.sqrt(np.bincount(self.owner, squares, len(self.cones)))
 
+    def least(self, x: Array) -> Array:
+        """``|D x_g| / a``, the least that each head may be; shape (c,)."""
+        squares = (self.factors * x[self.coordinates]) ** 2
+        return np.sqrt(np.bincount(self.owner, squares, len(self.cones))) / self.scales
+
     def any_of(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Cones of which `mask` has a coordinate, or the head; shape (c,)."""
         found = np.bincount(self.owner, mask[self.coordinates], len(self.cones)) > 0.0

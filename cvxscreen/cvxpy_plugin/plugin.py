@@ -218,9 +218,13 @@ def _recognised(problem: Any, request: Request) -> Found | str:
 
 def _is_wide(problem: Problem) -> bool:
     """Whether it is for its columns that a problem without squares, or with norms, is screened."""
-    of_norms = problem.side is not None and len(problem.side.norms) > 0
     few = problem.n < FEWEST * problem.d > FEWEST * MOST_TRIED
-    return few and (problem.without_curvature or of_norms)
+    return few and (problem.without_curvature or _of_norms(problem))
+
+
+def _of_norms(problem: Problem) -> bool:
+    """Whether norms of blocks are among its constraints."""
+    return problem.side is not None and len(problem.side.norms) > 0
 
 
 def recognise_any(problem: Any) -> Found:
@@ -499,9 +503,7 @@ def engine_solution(
     # By this thread's own time: what other programs take tells nothing about a plain solve.
     most = most_seconds(problem, recognition.standard.canonical.original)
     began, limits = thread_time(), Limits(most, clock=thread_time)
-    of_norms = problem.side is not None and len(problem.side.norms) > 0
-
-    crowded = False
+    of_norms, crowded = _of_norms(problem), False
 
     def last_digits(entry: Round) -> None:
         nonlocal crowded

@@ -263,8 +263,7 @@ def _at_norms(problem: Problem, x: Array, helpers: Index) -> Index:
     plain &= form.untouched
     mixed = np.bincount(norms.owner, helper[norms.coordinates], len(norms)) > 0.0
     norms = norms.take(plain[norms.heads] & ~mixed)
-    squares = np.bincount(norms.owner, (norms.factors * x[norms.coordinates]) ** 2, len(norms))
-    x[norms.heads] = np.sqrt(squares) / norms.scales
+    x[norms.heads] = norms.least(x)
     return norms.heads
 
 
