@@ -600,7 +600,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
             compilation_time=0.0 if cvxpy_solver is None else cvxpy_solver.compilation_time,
         ),
     )
-    if not all(one.agrees() for one in recognition.standard.canonical.shortened):
+    if not recognition.as_long(restored.z):
         return "a norm of residuals is another one at the answer than what was solved for"
     request.say(report)
     return report

@@ -742,7 +742,7 @@ class _Walk:
         for part in constraint.args:
             # Of one cone of residuals no row can go, but what data it has is a triangle's.
             long = type(constraint) is cp.SOC and rows == 1.0 and part is constraint.args[1]
-            if long and part.is_affine() and not part.parameters():
+            if long and part.is_affine():
                 self._count_residuals(part, weight)
             self.follow(part, 0.0 if long else rows, weight)
         self.other_kinds |= self.kinked > before and not _between(constraint)
@@ -828,7 +828,7 @@ class _Walk:
                 self._count_residuals(inner, weight)
             elif not block and self._is_length(here, rows, objective):
                 length, inner = True, here.args[0]
-                if inner.is_affine() and not inner.parameters():
+                if inner.is_affine():
                     self._count_residuals(inner, weight)
             if objective and name in SPECTRAL:
                 self.spectral.add(name)

@@ -286,7 +286,7 @@ def test_they_are_taken_from_a_size_on() -> None:
     data = np.broadcast_to(1.0, (100_000, 20))
     long, short = (cp.Constant(data[:n]) for n in (100_000, 2_000))
     w, P = cp.Variable(20), cp.Parameter((100_000, 20))
-    for fixed, taken in ((long, True), (short, False), (P, False)):
+    for fixed, taken in ((long, True), (short, False), (P, True)):
         for length in (cp.norm(fixed @ w - 1.0), cp.sum_squares(fixed @ w - 1.0)):
             problem = cp.Problem(cp.Maximize(cp.sum(w)), [length <= 1.0, cp.sum(w) == 1])
             assert (measured(problem).why_not() == "") is taken

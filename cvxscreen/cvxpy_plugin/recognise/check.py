@@ -184,7 +184,7 @@ def check(
                 else:
                     said = objective_at(recognition, sample, slacks)
                 truth = float("nan") if said is None else float(np.asarray(np.real(said)).item())
-                if not all(one.agrees() for one in canonical.shortened):
+                if not recognition.as_long(z):
                     raise NotScreenable("a norm of residuals was not read as it is written")
                 if budgets is not None:
                     truth -= canonical.sign * float(budgets.values(z).sum())

@@ -17,6 +17,7 @@ from cvxscreen.errors import CvxscreenError
 
 if TYPE_CHECKING:
     from cvxscreen.cvxpy_plugin.recognise.max_affine import Maxima
+    from cvxscreen.cvxpy_plugin.recognise.short_cones import ShortCone
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -47,6 +48,8 @@ class Recognition(NamedTuple):
         The terms that are no losses of `problem` but its L1 norm.
     maxima : Maxima or None
         A part of the objective that is not in `problem`.
+    short : tuple of ShortCone
+        Cones of many rows of which `side` has combinations that are as long.
     """
 
     problem: Problem
@@ -58,11 +61,25 @@ class Recognition(NamedTuple):
     parts: CostParts
     l1_terms: L1Terms | None = None
     maxima: Maxima | None = None
+    short: tuple[ShortCone, ...] = ()
 
     @property
     def descriptions(self) -> tuple[str, ...]:
         """What stands in place of longer residuals, for records."""
-        return tuple(one.text for one in self.standard.canonical.shortened)
+        as_written = tuple(one.text for one in self.standard.canonical.shortened)
+        return (*as_written, *(one.text for one in self.short))
+
+    def as_long(self, z: Array) -> bool:
+        """Whether short residuals are as long as those that they stand for, at the columns `z`.
+
+        Where the user's variables have these values.
+        """
+        if not all(one.agrees() for one in self.standard.canonical.shortened):
+            return False
+        if not self.short:
+            return True
+        values = self.standard.rows.values(z)
+        return all(one.agrees(values) for one in self.short)
 
     def columns(self, x: Array) -> Array:
         """All columns at their best values for the core coordinates `x`.

@@ -47,6 +47,11 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import (
     Recognition,
     find_l1_norm,
 )
+from cvxscreen.cvxpy_plugin.recognise.short_cones import (
+    ShortCone,
+    shorten_cones,
+    with_short_cones,
+)
 from cvxscreen.cvxpy_plugin.recognise.standard import (
     FAMILIAR,
     Cone,
@@ -119,7 +124,9 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not draft.composite:
         take_many_inequalities(draft)
     arguments, numbers = draft.terms.merged(m)
-    if not (len(numbers) or draft.maxima or _cones_alone(draft)):
+    short = shorten_cones(draft)
+    shortened = bool(short or standard.canonical.shortened)
+    if not (len(numbers) or draft.maxima or _cones_alone(draft, shortened)):
         raise NotScreenable(_no_loss(draft))
     settled = substitute_defined(draft, arguments)
     linear, constant, loss_linear = draft.linear, draft.constant, np.zeros(standard.size)
@@ -129,10 +136,10 @@ def _finish(draft: Draft, base: float) -> Recognition:
         )
         loss_linear = loss_slope.adjoint(np.ones(1))
         linear, constant = linear + loss_linear, constant + float(loss_slope.offset[0])
-    side, dims, held = _side_rows(draft)
+    side, dims, held = _side_rows(draft, short)
     numbers, absorbed = minimise_out(draft, settled, numbers, linear, held)
     if absorbed:
-        side, dims, held = _side_rows(draft)
+        side, dims, held = _side_rows(draft, short)
     rows = without_columns(standard.rows.combine(settled), draft.eliminated)
     numbers[:, 0] -= rows.offset
     expressions = [step.terms for step in draft.steps if isinstance(step, GroupTerms)]
@@ -151,7 +158,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if not (quadratic.nnz or dims or draft.composite or linear[core].any()) and maxima is None:
         alone = find_l1_norm(rows, numbers, core[touched], quadratic) is not None
     drop = ~touched if alone else _check_free(draft, core, touched, loose, bound, linear[core])
-    beside = maxima is None and len(numbers) and not standard.canonical.shortened
+    beside = maxima is None and len(numbers) and not shortened
     single = beside and _single_coordinates(rows, touched)
     kept, unused = core[~drop], core[drop]
     _check_helpers(draft, kept)
@@ -194,22 +201,22 @@ def _finish(draft: Draft, base: float) -> Recognition:
             f"over data, as in least squares, are taken with {TALL} rows for each coordinate, or "
             "where an L1 norm or bounds hold every coordinate: two for each row)"
         )
-    _check_worth(draft, problem, kept, (terms, filled), alone)
+    if not (shortened and problem.n <= len(kept)):
+        _check_worth(draft, problem, kept, (terms, filled), alone)
     level = constant - standard.constant - base
     parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
     if maxima is not None:
         maxima = replace(maxima, rows=sp.csr_array(maxima.rows[:, core]))
     return Recognition(
-        problem, standard, core, tuple(steps), side, pairing, parts, l1_terms, maxima
+        problem, standard, core, tuple(steps), side, pairing, parts, l1_terms, maxima, short
     )
 
 
-def _cones_alone(draft: Draft) -> bool:
+def _cones_alone(draft: Draft, shortened: bool) -> bool:
     """Whether a problem without losses is taken for its second-order cones."""
     if draft.composite or draft.strongly_convex is not False:
         return False
-    standard = draft.standard
-    return bool(standard.canonical.shortened) or has_many_second_order_cones(standard)
+    return shortened or has_many_second_order_cones(draft.standard)
 
 
 def has_many_second_order_cones(standard: Standard) -> bool:
@@ -231,7 +238,9 @@ def cones_of_helpers(standard: Standard) -> list[Cone]:
     return [cone for cone in matrices if helpers[cone.rows].any()]
 
 
-def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
+def _side_rows(
+    draft: Draft, short: tuple[ShortCone, ...]
+) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
     if not draft.standard.cones:
         return draft.inequalities, (), draft.standard.rows.combine(draft.inequalities)
@@ -245,13 +254,19 @@ def _side_rows(draft: Draft) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
         if cone.kind in ("soc", "psd") and not draft.used_rows[cone.rows.start]
     ]
     if cones:
-        rows = np.concatenate([np.arange(c.rows.start, c.rows.stop) for c in cones])
-        parts.append(draft.current_rows[rows])
-        dims += [(cone.kind, cone.size) for cone in cones]
+        shorter = {one.head for one in short}
+        long = [cone for cone in cones if cone.rows.start not in shorter]
+        rows = [np.arange(c.rows.start, c.rows.stop) for c in long]
+        rows += [np.array([one.head]) for one in short]
+        parts.append(draft.current_rows[np.concatenate(rows)])
+        dims += [(cone.kind, cone.size) for cone in long]
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
     held = without_columns(
         draft.standard.rows.combine(substitute_defined(draft, stacked)), draft.eliminated
     )
+    if short:
+        stacked, held = with_short_cones(stacked, held, short)
+        dims += [("soc", one.rows.shape[0] + 1) for one in short]
     return stacked, tuple(entry for entry in dims if entry[1]), held
 
 
@@ -362,8 +377,6 @@ def _check_worth(
     coordinates, (terms, filled) = len(kept), counts
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
     if alone or draft.composite or terms >= fewest * coordinates:
-        return
-    if draft.standard.canonical.shortened and problem.n <= coordinates:
         return
     if draft.strongly_convex and filled > HANDFUL * terms:
         return

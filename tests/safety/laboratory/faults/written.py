@@ -47,6 +47,10 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
 
+SHORT_CONES = "cvxpy_plugin/test_short_cones.py"
+short_cones = of("cvxpy_plugin/recognise/short_cones.py",
+                 f"{SHORT_CONES}::test_the_answer_and_every_dual_value")
+
 MATRICES = "cvxpy_plugin/test_matrix_terms.py"
 
 matrices = of("cvxpy_plugin/recognise/check.py",
@@ -93,6 +97,31 @@ FAULTS = (
     triangle("residuals with data in a parameter", STALE,
              "if residuals.parameters() or not", "if not", "a changed parameter goes unnoticed",
              f"{TRIANGLE}::test_what_is_left_alone"),
+    short_cones("a short cone without its constant", DROPPED,
+                "np.column_stack([matrix, rows.offset])",
+                "np.column_stack([matrix, 0.0 * rows.offset])",
+                "another problem is solved where a check is passed by"),
+    short_cones("a short cone of rows as they were written", STALE,
+                "sp.csr_array(columns.T) @ draft.current_rows[tail])",
+                "sp.csr_array(columns.T) @ sp.eye_array(settled.shape[1], format='csr')[tail])",
+                "the dual value of a bound of squares is another one"),
+    short_cones("a short cone of rows with defined columns", STALE,
+                "substitute_defined(draft, draft.current_rows[tail])", "draft.current_rows[tail]",
+                "residuals that are variables are not recognised"),
+    short_cones("factors of the first rows in place of each", SWAPPED,
+                "columns.append(part.Q @ outer[first:last])",
+                "columns.append(part.Q @ outer[: len(part.R)])",
+                "another problem is solved where a check is passed by",
+                f"{SHORT_CONES}::test_factors"),
+    short_cones("short rows that are never compared with the long ones", DROPPED,
+                "return bool(abs(long - short)", "return bool(0.0 * abs(long - short)",
+                "another problem is solved", f"{SHORT_CONES}::test_another_length_is_refused"),
+    short_cones("rows of one short cone with another's head", SWAPPED,
+                "order += [np.array([k - len(short) + at])", "order += [np.array([k - 1 - at])",
+                "another problem is solved where a check is passed by"),
+    of("cvxpy_plugin/plugin.py", f"{SHORT_CONES}::test_another_length_is_refused")(
+        "an answer's short residuals that are never compared", DROPPED,
+        "if not recognition.as_long(restored.z):", "if False:", "another problem is solved"),
     shared("a square that is not about its centre", DROPPED,
            "away + 2.0 * square.centre[:, None])", "away)", "another problem is solved"),
     shared("slopes of half the square", SHRUNK,
