@@ -48,6 +48,10 @@ from cvxscreen._support.rounding import gamma
 from cvxscreen.certificates.certificate import relative_gap
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import StoredAnswer
+from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
+    EpigraphVariable,
+    without_epigraph_variables,
+)
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, summands_of
 from cvxscreen.cvxpy_plugin.request import Report, with_report
@@ -139,6 +143,10 @@ class WeighedLosses:
         The constraint; without one the norm is a cost.
     last : float or None
         The multiplier of the last answer; where the norm is a cost, the norm.
+    objective : cvxpy objective
+        The user's, with functions in the place of `epigraphs`.
+    epigraphs : tuple of EpigraphVariable
+        Variables of the user's that `inner` does not have.
     """
 
     term: Term
@@ -147,16 +155,20 @@ class WeighedLosses:
     weight: Any
     limit: Limit | None = None
     last: float | None = None
+    objective: Any = None
+    epigraphs: tuple[EpigraphVariable, ...] = ()
 
     @classmethod
     def of(cls, problem: Any) -> WeighedLosses | None:
         """The form of `problem`; None where it has no such losses, or in several places."""
         try:
-            made = _norm_in_objective(problem) or _below_a_level(problem)
+            direct, epigraphs = without_epigraph_variables(problem)
+            made = _norm_in_objective(direct) or _below_a_level(direct)
         except Unreadable:
             return None
         if made is not None:  # solves with the weight may take as long as the problem itself
             measured_as(made.inner, problem)
+            made.objective, made.epigraphs = direct.objective, epigraphs
         return made
 
     @property
@@ -670,7 +682,7 @@ def screened_by_weight(
         return "the level of its losses is no number, or not positive"
 
     def value() -> float:
-        return sign * float(np.squeeze(problem.objective.expr.value))
+        return sign * float(np.squeeze(made.objective.expr.value))
 
     most = SHARE * (measured(problem).at_least() + LOADING) if limited else np.inf
     search: _Search = (_ForNorm if limit is None else _ForLevel)(made, solve, most)
@@ -678,9 +690,13 @@ def screened_by_weight(
     if isinstance(ending, str):
         return ending
     found, report = ending.answer.solution, search.reports[-1]
+    duals = dict(found.dual_vars)
+    for one in made.epigraphs:
+        found.primal_vars[one.variable.id] = one.value(found.primal_vars)
+        duals[one.constraint.id] = one.dual_value
     for variable in problem.variables():
         variable.save_value(found.primal_vars[variable.id])
-    reached, duals = value(), dict(found.dual_vars)
+    reached = value()
     gap = max(reached - ending.lower, 0.0)
     relative = float(relative_gap(gap, reached))
     if not relative <= tol:

@@ -186,6 +186,8 @@ def check(
                 truth = float("nan") if said is None else float(np.asarray(np.real(said)).item())
                 if not recognition.as_long(z):
                     raise NotScreenable("a norm of residuals was not read as it is written")
+                if not all(one.is_met(AGREEMENT) for one in canonical.epigraphs):
+                    raise NotScreenable("the bound of a variable was not read as it is written")
                 if budgets is not None:
                     truth -= canonical.sign * float(budgets.values(z).sum())
             if sample is not None and at is None and not _finite(recognition.problem.design, x):

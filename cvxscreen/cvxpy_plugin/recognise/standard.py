@@ -34,6 +34,10 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen.core.cones import height
+from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
+    EpigraphVariable,
+    without_epigraph_variables,
+)
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     Affine,
     free_entries,
@@ -95,6 +99,8 @@ class Canonical(NamedTuple):
         All that `whole` has beyond the user's problem; empty where it differs in other ways, too.
     shortened : tuple of Shortened
         Which long residuals `whole` has triangles in place of.
+    epigraphs : tuple of EpigraphVariable
+        Variables of the user's that `whole` has functions in place of.
     """
 
     original: Any
@@ -109,6 +115,7 @@ class Canonical(NamedTuple):
     free: tuple[Any, ...] = ()
     levels: tuple[Level, ...] = ()
     shortened: tuple[Shortened, ...] = ()
+    epigraphs: tuple[EpigraphVariable, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -146,6 +153,9 @@ class Canonical(NamedTuple):
         if self.shifted is not None and self.shifted.stand_in.id in values:
             level = values.pop(self.shifted.stand_in.id)
             values[self.shifted.variable.id] = self.shifted.value(level, values)
+        for one in self.epigraphs if values else ():
+            values[one.variable.id] = one.value(values)
+            found.dual_vars[one.constraint.id] = one.dual_value
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
@@ -172,6 +182,7 @@ class Canonical(NamedTuple):
         if self.shifted is not None:
             level = values[self.shifted.stand_in.id]
             found[self.shifted.variable.id] = self.shifted.value(level, found)
+        found |= {one.variable.id: one.value(found) for one in self.epigraphs}
         return found
 
     def free_values(self) -> dict[int, np.ndarray]:
@@ -224,7 +235,8 @@ def canonicalise(problem: Any) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value.
     """
-    vectors, bundles = bundled(vectorised(problem))
+    direct, epigraphs = without_epigraph_variables(problem)
+    vectors, bundles = bundled(vectorised(direct))
     leveled, levels = above_levels(vectors)
     simple = in_simpler_atoms(leveled)
     reason = refusal(simple)
@@ -240,9 +252,10 @@ def canonicalise(problem: Any) -> Canonical:
     found = Canonical(
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
         groups, shifted, free, levels if vectors is problem and whole is leveled else (),
-        shortened,
+        shortened, epigraphs,
     )
     apart = {variable.id for variable in found.slacks}
+    apart |= {one.variable.id for one in epigraphs}
     if shifted is not None:
         apart.add(shifted.variable.id)
     found.own.update({

@@ -47,6 +47,12 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
 
+EPIGRAPHS = "cvxpy_plugin/test_epigraph_variables.py"
+epigraphs = of("cvxpy_plugin/recognise/epigraph_variables.py",
+               f"{EPIGRAPHS}::test_the_answer_and_every_dual_value")
+bounded = of("cvxpy_plugin/recognise/epigraph_variables.py",
+             f"{EPIGRAPHS}::test_what_is_left_alone")
+
 SHORT_CONES = "cvxpy_plugin/test_short_cones.py"
 short_cones = of("cvxpy_plugin/recognise/short_cones.py",
                  f"{SHORT_CONES}::test_the_answer_and_every_dual_value")
@@ -97,6 +103,36 @@ FAULTS = (
     triangle("residuals with data in a parameter", STALE,
              "if residuals.parameters() or not", "if not", "a changed parameter goes unnoticed",
              f"{TRIANGLE}::test_what_is_left_alone"),
+    epigraphs("a bound of a multiple of the variable that costs all of it", DROPPED,
+              "Term(cost.factor * part.factor / share,", "Term(cost.factor * part.factor,",
+              "another problem is solved"),
+    epigraphs("a variable at a multiple of its bound", DROPPED,
+              "part._replace(factor=part.factor / share)", "part._replace(factor=part.factor)",
+              "a variable's value violates its bound"),
+    epigraphs("the multiplier of a bound of a multiple of the variable", DROPPED,
+              "prod(scales) / self.share", "prod(scales)", "dual values that are no answer's"),
+    epigraphs("a multiplier at the costs without their parameters", STALE,
+              "self.cost.factor * prod(scales)", "self.cost.factor",
+              "dual values that are no answer's",
+              f"{EPIGRAPHS}::test_other_values_of_parameters_are_other_problems"),
+    epigraphs("a variable's cost to be maximised", SIGN,
+              "total if sign > 0 else -total", "total", "another problem is solved"),
+    bounded("variables that are held elsewhere", DROPPED,
+            "if len(mine) != 1 or any(v is variable for part in others for v in part.variables()):",
+            "if len(mine) != 1:", "another constraint is not met"),
+    bounded("variables that pay", SIGN,
+            "return (whole, tuple(found)) if whole.is_dcp() else (problem, ())",
+            "return (whole, tuple(found))", "an unbounded variable is taken for its bound"),
+    bounded("a variable's sign", DROPPED,
+            "return not asked or (asked == {\"nonneg\"} and function.is_nonneg())",
+            "return asked <= {\"nonneg\"}", "a variable has a value that it must not have"),
+    of("cvxpy_plugin/recognise/check.py", f"{EPIGRAPHS}::test_a_misread_bound_is_refused")(
+        "bounds of variables that are never compared", DROPPED,
+        "if not all(one.is_met(AGREEMENT) for one in canonical.epigraphs):", "if False:",
+        "a variable's value violates its bound"),
+    of("cvxpy_plugin/weighed_losses.py", f"{EPIGRAPHS}::test_the_answer_and_every_dual_value")(
+        "a bound's dual value after losses at weights", DROPPED,
+        "duals[one.constraint.id] = one.dual_value", "pass", "a dual value is missing"),
     short_cones("a short cone without its constant", DROPPED,
                 "np.column_stack([matrix, rows.offset])",
                 "np.column_stack([matrix, 0.0 * rows.offset])",
