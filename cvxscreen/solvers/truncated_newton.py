@@ -21,9 +21,14 @@ square; the rows J, which pay least for it, share what is missing of its equatio
 **Preconditioner.** ``M`` and a share of the whole diagonal: with all of it rows of text took twice
 as many steps, with nothing columns of very different sizes did ten times.
 
+**The gradient** is affine along a step but for the rows that change their piece, and what conjugate
+gradients have left of a system says how: only those rows are read again, fewer with each step. What
+the steps tell of the gap is taken as it is where rounding is nothing to what was asked for; the
+certificate is computed afresh in any case.
+
 **Hard systems.** Where one takes as many products as making and factorising its matrix would cost,
-that is done with all that follow (`newton.solve_newton_system`); of many columns they are left to
-another solver.
+or those to come are foreseen to, that is done with all that follow (`newton.solve_newton_system`);
+of many columns they are left to another solver.
 
 Source: Dembo, Steihaug, Mathematical Programming 26, 190-212 (1983); Lin, Weng, Keerthi, JMLR 9,
 627-650 (2008) and Hsia, Zhu, Lin, ACML 2017, of the same on linear classifiers, with a trust
@@ -48,7 +53,6 @@ from cvxscreen.solvers.dual_terms import (
     DescentTerms,
     is_inside,
     row_product,
-    slope_at,
     subtract_multiple,
 )
 from cvxscreen.solvers.interface import (
@@ -77,11 +81,16 @@ STEPS, LEAST = 50, 1e-4
 it was expected to be."""
 DAMPING = 1e-8
 """Of the largest curvature of an unpenalised coordinate, added to it: there may be none."""
-ROW, OUTER, SQUARE, CUBE, CALLS = 10.0, 0.9, 2.0, 0.013, 7e4
+ROW, OUTER, SQUARE, CUBE, CALLS = 10.0, 0.9, 6.0, 0.013, 1e5
 """Costs in the time of one stored entry in a product, some 1.5 ns: a row of it beside its entries;
 a product of two entries of a row in the matrix of a system, each of its d^2 entries, each of
 ``d^3`` in its factor, and the calls for both. Measured, 3,000 x 180 to 50,000 x 300, within a
 factor of three."""
+CHANGED = 0.2
+"""Share of the matrix's rows that come or go from one system to the next, about."""
+TRUSTED = 1e-10
+"""Relative gap asked for from which on what the steps tell of it is taken as it is: rounding in
+margins and gradient is nothing to it."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +153,18 @@ def takes(problem: Problem) -> bool:
 
 
 @compiled(fastmath=CONTRACT, allocates=False, alone=False)
-def products_for_a_system(rows: float, stored: float, d: int) -> float:
+def products_for_a_system(rows: float, stored: float, d: int) -> tuple[float, float]:
     """In how many products a system of so many rows and entries costs as much by its matrix.
 
-    Endless where that is too large.
+    The first is for the matrix, once; the second for what comes with each system: its factor, and
+    the rows that have changed. Endless where that is too large.
     """
     if d > DENSE_LIMIT or rows == 0.0:
-        return np.inf
-    matrix = 0.5 * OUTER * stored * stored / rows + SQUARE * d**2 + CUBE * d**3 + CALLS
-    return matrix / (stored + ROW * rows)
+        return np.inf, np.inf
+    product = stored + ROW * rows
+    matrix = 0.5 * OUTER * stored * stored / rows
+    each = CHANGED * matrix + SQUARE * d**2 + CUBE * d**3 + CALLS
+    return matrix / product, each / product
 
 
 class _Run:
@@ -172,9 +184,9 @@ class _Run:
         self.rows = DescentRows.of(rows, self.root)
         self.terms = DescentTerms.of(problem.norms, problem.losses)
         self.columns = Columns.of(d, problem.linear * self.root)
-        margins, theta, moves = np.zeros((3, n))
-        curved = np.empty(n, dtype=np.intp)
-        self.at = Terms(margins, theta, 1.0 / problem.losses.q, moves, curved)
+        margins, before, moves = np.zeros((3, n))
+        theta, curved = np.full(n, np.nan), np.empty(n, dtype=np.intp)
+        self.at = Terms(margins, theta, before, 1.0 / problem.losses.q, moves, curved)
         self.gap, self.value, self.steps, self.products, self.passes = np.inf, np.inf, 0, 0, 0.0
         self.theta, self.gram = np.zeros(n), CarriedGram(problem)
         if start is not None:
@@ -208,12 +220,16 @@ class _Run:
                 share * self.target, share * solver.tol, most, directly,
                 (solver.budget - self.passes) * size, self.free, self.problem.constant,
             )
-            steps, products, read, count, ended = newton_steps(
+            steps, products, read, count, value, gap, ended = newton_steps(
                 self.rows, self.terms, self.at, self.columns, plan
             )
             self.steps, self.products = self.steps + steps, self.products + products
             self.passes += read / size
             over = solver.limits.spent(steps) or self.steps >= STEPS or ended == SPENT
+            if ended == REACHED and self.free < 0:
+                self.theta, self.value, self.gap = self.at.theta, value, gap
+                if self.aim >= TRUSTED * abs(value):
+                    return
             if ended in (REACHED, STUCK) or over:
                 self.look()
                 share *= 0.1
@@ -276,10 +292,11 @@ class _Run:
 
 
 class Terms(NamedTuple):
-    """Of all terms: margins, slopes, ``1 / q``, how far a step moves them; and the rows J."""
+    """Of all terms: margins, slopes (NaN: unknown), those before; ``1 / q``, moves; the rows J."""
 
     margins: Array
     theta: Array
+    before: Array
     second: Array
     moves: Array
     curved: Index
@@ -366,36 +383,69 @@ def add_squares(i: int, weight: float, rows: DescentRows, out: Array) -> None:
         out[first + k] += weight * rows.extra[i, k] * rows.extra[i, k]
 
 
+@compiled(fastmath=SUMS, allocates=False, inline=True)
+def slope_of(i: int, away: float, terms: DescentTerms, at: Terms) -> float:
+    """The slope of a loss with a parabola at the margin ``b + away``.
+
+    Without a branch, so that loops of it take several terms at once.
+    """
+    shrunk = max(away - terms.e[i], 0.0) + min(away + terms.e[i], 0.0)
+    return min(max(shrunk * at.second[i], terms.lo[i]), terms.hi[i])
+
+
+@compiled(fastmath=SUMS, allocates=False, alone=False)
+def renew_slopes(terms: DescentTerms, at: Terms) -> float:
+    """Slopes at the margins, those before them aside; the sum of the losses."""
+    value = 0.0
+    for i in range(at.theta.size):
+        away = at.margins[i] - terms.b[i]
+        slope = slope_of(i, away, terms, at)
+        at.before[i], at.theta[i] = at.theta[i], slope
+        value += slope * away - terms.e[i] * abs(slope) - 0.5 * terms.q[i] * slope * slope
+    return value
+
+
 @compiled(fastmath=CONTRACT, allocates=False, alone=False)
 def differentiate(
-    rows: DescentRows, terms: DescentTerms, at: Terms, columns: Columns, free: int
+    rows: DescentRows, terms: DescentTerms, at: Terms, columns: Columns, free: int, length: float,
+    damping: float,
 ) -> tuple[float, int, float]:
     """Slopes, gradient, the rows J and the diagonal of the second derivative.
+
+    After so much of a step whose system has left `columns.residual`, only rows are read whose slope
+    is not on the line that it was on; with a `length` of 0 the gradient is summed afresh.
 
     Returns the objective without its constant, how many rows J has, and the entries read.
     """
     v, linear, gradient, squares = columns.v, columns.linear, columns.gradient, columns.squares
     value, count, read = 0.0, 0, 0.0
     for j in range(v.size):
-        gradient[j], squares[j] = linear[j], 0.0
+        if length == 0.0:
+            gradient[j] = linear[j] + v[j] if j != free else linear[j]
+        else:
+            gradient[j] -= length * (gradient[j] + columns.residual[j])
         value += linear[j] * v[j]
         if j != free:
-            gradient[j] += v[j]
             value += 0.5 * v[j] * v[j]
+    if length != 0.0 and free >= 0:  # the damping is the system's, not the objective's
+        gradient[free] -= length * damping * columns.step[free]
+    value += renew_slopes(terms, at)
     for i in range(at.theta.size):
-        q, e = terms.q[i], terms.e[i]
-        away = at.margins[i] - terms.b[i]
-        slope = slope_at(away, q, e, terms.lo[i], terms.hi[i])
-        at.theta[i] = slope
-        if slope == 0.0 and not is_inside(i, terms, slope):
-            continue
-        value += slope * away - e * abs(slope) - 0.5 * q * slope * slope
-        read += rows.stop[i] - rows.start[i]
-        subtract_multiple(i, -slope, rows, gradient)
-        if is_inside(i, terms, slope):
-            at.curved[count] = i
-            count += 1
-            add_squares(i, at.second[i], rows, squares)
+        before, slope, e = at.before[i], at.theta[i], terms.e[i]
+        was, now = is_inside(i, terms, before), is_inside(i, terms, slope)
+        at.curved[count] = i
+        count += now
+        if length == 0.0:
+            expected = 0.0
+        elif was & now & ((e == 0.0) | (slope * before > 0.0)):
+            expected = slope
+        else:
+            expected = before + length * at.second[i] * at.moves[i] if was else before
+        if slope != expected:
+            subtract_multiple(i, expected - slope, rows, gradient)
+            read += rows.stop[i] - rows.start[i]
+        if now != was:
+            add_squares(i, at.second[i] if now else -at.second[i], rows, squares)
     return value, count, read
 
 
@@ -472,16 +522,16 @@ def solve_system(
     return done + 1
 
 
-@compiled(fastmath=CONTRACT, allocates=False, alone=False)
+@compiled(fastmath=SUMS, allocates=False, alone=False)
 def derivative_along(
     terms: DescentTerms, at: Terms, size: float, first: float, second: float
 ) -> float:
     """Of the objective at so much of the step: `first` and `second` are those of the square."""
-    total = first + size * second
+    total = 0.0
     for i in range(at.theta.size):
         away = at.margins[i] + size * at.moves[i] - terms.b[i]
-        total += at.moves[i] * slope_at(away, terms.q[i], terms.e[i], terms.lo[i], terms.hi[i])
-    return total
+        total += at.moves[i] * slope_of(i, away, terms, at)
+    return first + size * second + total
 
 
 @compiled(fastmath=CONTRACT, allocates=False, alone=False)
@@ -517,16 +567,16 @@ def length_of_step(
 @compiled(fastmath=CONTRACT, allocates=False)
 def newton_steps(
     rows: DescentRows, terms: DescentTerms, at: Terms, columns: Columns, plan: NewtonPlan
-) -> tuple[int, int, float, int, int]:
+) -> tuple[int, int, float, int, float, float, int]:
     """Steps from `columns.v`, whose margins are in `at`, until the gap seems small enough.
 
-    Returns the steps, the products, the entries read, how many rows have curvature, and why they
-    ended.
+    Returns the steps, the products, the entries read, how many rows have curvature, the objective
+    and the gap before the last system, and why they ended.
     """
     v, step, free = columns.v, columns.step, plan.free
     done, products, read, count = 0, 0, 0.0, 0
-    given, hard = plan.given, False
-    damping = 0.0
+    given, hard, value, gap = plan.given, False, np.inf, np.inf
+    damping = length = 0.0
     if free >= 0:
         for i in range(at.theta.size):
             border = rows.factor[i] * rows.extra[i, rows.extra.shape[1] + free - v.size]
@@ -534,33 +584,35 @@ def newton_steps(
         damping *= DAMPING
     while True:
         if not given:
-            value, count, seen = differentiate(rows, terms, at, columns, free)
+            value, count, seen = differentiate(rows, terms, at, columns, free, length, damping)
             read += seen
             value += plan.constant
             weight = damping + columns.squares[free] if free >= 0 else 1.0
             size = squared_size(columns.gradient, free, weight)
             aim = max(plan.target, plan.relative * (value - 0.5 * size))
-            if 0.5 * size <= aim:
-                return done, products, read, count, REACHED
+            gap = 0.5 * size
+            if gap <= aim:
+                return done, products, read, count, value, gap, REACHED
             if done >= plan.most:
-                return done, products, read, count, MOST
+                return done, products, read, count, value, gap, MOST
             if hard:
-                return done, products, read, count, HARD
+                return done, products, read, count, value, gap, HARD
             stored = 0.0
             for k in range(count):
                 stored += rows.stop[at.curved[k]] - rows.start[at.curved[k]]
-            price = products_for_a_system(count, stored, v.size)
+            matrix, each = products_for_a_system(count, stored, v.size)
+            price = matrix + each
             left = (plan.budget - read) / max(stored, 1.0)
             if left < 1.0:
-                return done, products, read, count, SPENT
+                return done, products, read, count, value, gap, SPENT
             enough = max(FORCING * FORCING * size, 2.0 * OF_AIM * aim)
             used = solve_system(
                 rows, at, count, columns, enough, min(price, left), free, damping
             )
             products += used
             read += used * stored
-            hard = used > price
-        given = False
+            coming = np.log(max(gap / aim, 1.0)) / np.log(1.0 / FORCING**2)
+            hard = used > price or coming * (used - each) > matrix
         begin, first, second = 0.0, 0.0, 0.0
         for j in range(v.size):
             begin += step[j] * columns.gradient[j]
@@ -573,11 +625,13 @@ def newton_steps(
         read += rows.data.size
         length = length_of_step(terms, at, begin, first, second)
         if length == 0.0:
-            return done, products, read, count, STUCK
+            return done, products, read, count, value, gap, STUCK
         for j in range(v.size):
             v[j] += length * step[j]
         for i in range(at.theta.size):
             at.margins[i] += length * at.moves[i]
+        if given:  # nothing is known of what that system has left
+            given, length = False, 0.0
         done += 1
 
 

@@ -66,7 +66,7 @@ def test_every_smooth_loss_is_solved(
     def hard(rows: Any, terms: Any, at: Any, columns: Any, plan: Any) -> Any:
         if by_matrix and not plan.given:
             found = steps(rows, terms, at, columns, plan._replace(most=0))
-            return (*found[:4], truncated_newton.HARD)
+            return (*found[:-1], truncated_newton.HARD)
         return steps(rows, terms, at, columns, plan)
 
     monkeypatch.setattr(truncated_newton, "newton_steps", hard)
@@ -101,6 +101,25 @@ def test_the_gap_that_it_tells_is_the_gap(tol: float, intercept: bool) -> None:
     assert proof.relative_gap <= tol
 
 
+@pytest.mark.parametrize("tol", [1e-6, 1e-12])
+def test_no_gap_near_rounding_is_taken_on_trust(
+    tol: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where so little is asked for, margins and gradient are computed afresh."""
+    look, looks = truncated_newton._Run.look, []
+
+    def watched(self: Any) -> None:
+        look(self)
+        looks.append(self.gap)
+
+    monkeypatch.setattr(truncated_newton._Run, "look", watched)
+    problem = of("squared_hinge", C=10.0)
+    found = TruncatedNewton(tol=tol)(problem)
+    proof = certify(problem, found.x, found.theta, tol=tol)
+    assert bool(looks) is (tol < 1e-10)
+    assert proof.relative_gap <= 2.0 * tol
+
+
 def test_an_intercept_alone() -> None:
     """Targets that are all alike: the optimum is 0, and no row is off it."""
     problem = cvxscreen.regression(
@@ -130,7 +149,7 @@ def test_hard_systems_are_solved_by_their_matrix(monkeypatch: pytest.MonkeyPatch
     by_products = found.info["steps"] - len(rows)
     assert by_products > 0
     assert rows
-    price = products_for_a_system.py_func(3000.0, float(X.nnz), 60)
+    price = sum(products_for_a_system.py_func(3000.0, float(X.nnz), 60))
     assert found.info["products"] <= by_products * (price + 2.0)
     is_optimal(problem, found.x, found.theta, 1e-8)
 
@@ -138,9 +157,38 @@ def test_hard_systems_are_solved_by_their_matrix(monkeypatch: pytest.MonkeyPatch
 def test_what_a_system_costs() -> None:
     """More products for longer rows and more columns; nothing of too many."""
     price = products_for_a_system.py_func
-    assert price(1000.0, 10_000.0, 100) < price(1000.0, 40_000.0, 100)
-    assert price(1000.0, 10_000.0, 100) < price(1000.0, 10_000.0, 1000)
-    assert price(1000.0, 10_000.0, 5000) == price(0.0, 0.0, 10) == np.inf
+    assert price(1000.0, 10_000.0, 100)[0] < price(1000.0, 40_000.0, 100)[0]
+    assert price(1000.0, 10_000.0, 100)[1] < price(1000.0, 10_000.0, 1000)[1]
+    assert price(1000.0, 10_000.0, 5000) == price(0.0, 0.0, 10) == (np.inf, np.inf)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_gradient_that_is_followed_is_the_gradient(
+    loss: str, intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After steps in which rows change their piece, as are the slopes, J and the diagonal."""
+    problem, steps = of(loss, intercept, C=10.0), truncated_newton.newton_steps
+    free, f, seen = problem.quadratic.free, problem.losses, []
+    root = 1.0 / np.sqrt(np.where(free, 1.0, problem.quadratic.diagonal))
+    A, linear = problem.design.dense() * root, problem.linear * root
+
+    def watched(rows: Any, terms: Any, at: Any, columns: Any, plan: Any) -> Any:
+        found = steps(rows, terms, at, columns, plan._replace(most=min(3, plan.most)))
+        index = at.curved[:found[3]]
+        np.testing.assert_allclose(at.theta, f.slope(at.margins), atol=1e-13)
+        expected = linear + A.T @ at.theta + np.where(free, 0.0, columns.v)
+        scale = np.abs(A).T @ np.abs(at.theta) + np.abs(columns.v)
+        assert (np.abs(columns.gradient - expected) <= 1e-12 * scale).all()
+        squares = np.square(A[index]).T @ at.second[index]
+        np.testing.assert_allclose(columns.squares, squares, rtol=1e-10)
+        seen.append(index.copy())
+        return found
+
+    monkeypatch.setattr(truncated_newton, "newton_steps", watched)
+    assert TruncatedNewton(tol=1e-9)(problem).status == "optimal"
+    assert len(seen) > 1
+    assert not np.array_equal(seen[0], seen[-1])
 
 
 def test_it_ends_within_its_limits() -> None:

@@ -100,9 +100,27 @@ FAULTS = (
               "first += step[j] * columns.linear[j]", "first += 0.0 * columns.linear[j]",
               "steps have the wrong length", "solvers/test_truncated_newton.py::"
               "test_squares_of_different_weights_and_a_linear_term"),
-    truncated("systems that are never hard", DROPPED, "hard = used > price", "hard = False",
+    truncated("systems that are never hard", DROPPED,
+              "hard = used > price or coming * (used - each) > matrix", "hard = False",
               "hard systems take as many products as they like",
               "solvers/test_truncated_newton.py::test_hard_systems_are_solved_by_their_matrix"),
+    truncated("rows that leave their piece unseen", STALE,
+              "elif was & now & ((e == 0.0) | (slope * before > 0.0)):", "elif True:",
+              "the gradient is that of other slopes", "solvers/test_truncated_newton.py::"
+              "test_the_gradient_that_is_followed_is_the_gradient"),
+    truncated("rows that change the side of an even loss", DROPPED,
+              "((e == 0.0) | (slope * before > 0.0))", "(e >= 0.0)",
+              "the gradient is that of other slopes", "solvers/test_truncated_newton.py::"
+              "test_the_gradient_that_is_followed_is_the_gradient"),
+    truncated("damping that stays in the gradient", DROPPED,
+              "gradient[free] -= length * damping * columns.step[free]", "gradient[free] -= 0.0",
+              "the gradient beside an intercept is that of another objective",
+              "solvers/test_truncated_newton.py::"
+              "test_the_gradient_that_is_followed_is_the_gradient"),
+    truncated("gaps near rounding on trust", DROPPED,
+              "if self.aim >= TRUSTED * abs(value):", "if True:",
+              "a gap is told that rounding has made", "solvers/test_truncated_newton.py::"
+              "test_no_gap_near_rounding_is_taken_on_trust"),
     truncated("slopes that miss an intercept's equation", DROPPED, "theta[rows] = moved",
               "moved = theta[rows]", "no gap beside an intercept is small"),
     truncated("a gap of other slopes", STALE,
