@@ -899,6 +899,7 @@ class _Walk:
 
     def size(self) -> Size:
         """How large the problem is that the walk went through."""
+        outliers = self._outliers()
         tall = {key for key in self.rows if self._tall(key)}
         # Features can only go where an L1 norm holds all of them and nothing else does; with bounds
         # besides where there are far more of them than residuals.
@@ -922,7 +923,7 @@ class _Walk:
         shrunk = _total(self.smooth, (tall & self.shrunk) | normed)
         folded = 0.0 if self._lasso else self._folded()
         most = max([terms, *map(self._rows_of_data, many)])
-        smooth = "huber" in self.kinds or self.rounded >= 0.5 * most > 0.0
+        smooth = bool(outliers) or "huber" in self.kinds or self.rounded >= 0.5 * most > 0.0
         curved = smooth or any(self._residuals(k) >= 0.5 * most for k in many)
         coordinates = tall | normed | broad | many | (self.residuals.keys() if folded else set())
         found = Size(
@@ -949,6 +950,26 @@ class _Walk:
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
+
+    def _outliers(self) -> set[int]:
+        """Variables with an entry in each residual under squares, and an L1 norm, which go.
+
+        The rest of these residuals is then seen by Huber's loss, whose rows can go.
+        """
+        held: set[int] = set().union(*self.constrained) | self.squared | self.in_blocks.keys()
+        out = {
+            key for key in (self.shrunk & self.residuals.keys()) - held
+            if self.residuals[key] == self.own_rows[key] == self.rows[key] == self.sizes[key]
+        }
+        most = max((self.sizes.pop(key) for key in out), default=np.inf)
+        self.shrunk -= out
+        for key in out:
+            del self.residuals[key], self.rows[key]
+        for key in [key for key in self.residuals if self._residuals(key) >= most]:
+            self.rows[key] += self._residuals(key)
+            self.entries[key] = self.entries.get(key, 0.0) + self.smooth.pop(key, 0.0)
+            del self.residuals[key]
+        return out
 
     def _refusal(self, tall: set[int], terms: float, held: bool) -> str:
         """Why the problem cannot be screened whatever its size, or an empty text."""

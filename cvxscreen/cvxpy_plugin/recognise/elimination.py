@@ -105,7 +105,9 @@ def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
 
     CVXPY's helpers come before the user's variables. Among helpers, those that others are bounded
     by come first (the residual of a Huber loss), then those that occur nowhere else (the argument
-    of a square); among the user's, those without a square (residuals rather than features).
+    of a square); among the user's, those without a square (residuals rather than features). Before
+    all of them come outliers, ``o`` with an absolute value in ``h == y - X w - o``: what is left
+    sees the square of ``h`` in that value alone, which makes it Huber's loss (`minimise_out`).
     """
     standard, tally = draft.standard, count_columns(draft)
     rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows & ~reserved)
@@ -119,6 +121,12 @@ def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
     plain = (tally.square == 0) & ~tally.crossed
     link = plain & (draft.linear == 0) & (tally.negative > 0)
     score = np.where(tally.own, 1 + 4 * plain + 2 * bare, 10 + 8 * link + 4 * bare + 2 * plain)
+    outliers = private & link & tally.own & (tally.positive == 1) & (tally.negative == 1)
+    if outliers.any():
+        squared = _one_a_square(block, outliers, private & (tally.square > 0))
+        data = standard.rows.counts()[rows[squared]] > 2
+        if 2 * np.count_nonzero(data) > len(data):
+            score[block.col[outliers[block.col] & np.isin(block.row, squared)]] = 20
     score = np.where(private, score, 0)
     best = np.zeros(len(rows), dtype=np.int64)
     np.maximum.at(best, block.row, score[block.col])
@@ -130,6 +138,22 @@ def _definitions(draft: Draft, reserved: Mask) -> Elimination | None:
     columns, source = block.col[chosen].astype(np.intp), rows[block.row[chosen]]
     needs = without(standard.rows.sparse[source], columns)
     return Elimination(columns, source, block.data[chosen], needs)
+
+
+def _one_a_square(block: Any, some: Mask, squared: Mask) -> Index:
+    """The rows that define a squared column, where each of these has just one of `some`; else none.
+
+    Parameters
+    ----------
+    block : COO array, shape (k, N)
+        Rows.
+    some, squared : mask, shape (N,)
+        Columns.
+    """
+    count = block.shape[0]
+    found = np.flatnonzero(np.bincount(block.row[squared[block.col]], minlength=count))
+    alone = np.bincount(block.row[some[block.col]], minlength=count)[found]
+    return found if (alone == 1).all() else found[:0]
 
 
 def _substitute(draft: Draft, found: Elimination) -> None:
