@@ -638,6 +638,8 @@ class SidePart(NamedTuple):
         Of ``||x - x_theta||_M`` by the rounding of ``F' mu``.
     violation, size : float
         Distance of ``F x + f`` from K, and what it is relative to.
+    multipliers : array
+        In the dual cone.
     refused : str
         Why the multipliers prove nothing; empty if they do.
     """
@@ -648,6 +650,7 @@ class SidePart(NamedTuple):
     distance_error: float = 0.0
     violation: float = 0.0
     size: float = 1.0
+    multipliers: Array | None = None
     refused: str = ""
 
 
@@ -679,7 +682,7 @@ def side_part(
     size = 1.0 + float(np.linalg.norm(side.offset))
     reach_error = unit * problem.quadratic.dual_reach(load)
     unit = 4 * (np.count_nonzero(mu) + 8) * EPS  # each column is a sum over the multipliers
-    return SidePart(residual, unit * load, gap, reach_error, violation, size)
+    return SidePart(residual, unit * load, gap, reach_error, violation, size, mu)
 
 
 def primal_of_dual(problem: Problem, x: Array, residual: Array) -> Array:
@@ -953,7 +956,7 @@ def cost_of_free(
         return FreeCost(0.0, residual=largest)
     own = float("inf")
     if not indefiniteness:
-        own = own_growth_cost(problem, x, theta, t, t_error, primal, r)
+        own = own_growth_cost(problem, x, theta, t, t_error, primal, r, mu=side.multipliers)
         if own <= enough:
             return FreeCost(own, residual=largest)
     if problem not in _BOXES:  # a problem never changes, and is judged at many points
@@ -1003,7 +1006,8 @@ def cost_of_free(
     cost = rest + float(np.linalg.norm(r.above[unbounded])) * within * (1.0 + 1e-9)
     if not indefiniteness:
         near = within * (1.0 + 1e-9)
-        cost = min(cost, own_growth_cost(problem, x, theta, t, t_error, primal, r, near))
+        own = own_growth_cost(problem, x, theta, t, t_error, primal, r, near, side.multipliers)
+        cost = min(cost, own)
     return FreeCost(cost + 0.5 * indefiniteness * within * within, within, largest)
 
 
@@ -1178,18 +1182,24 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
     Each row ``lo <= <g, x> <= hi`` bounds a coordinate once it is known what the others do to it;
     a few rounds of that find boxes, simplices, balls, and what follows from these. Two rows
     ``u >= w`` and ``u >= -w`` say that u is not negative, which is how balls of the L1 norm begin;
-    a second-order cone has two such rows for each entry of its tail. Ends are moved outward.
+    a second-order cone has two such rows for each entry of its tail. Where they hold norms of
+    blocks, one head each, neither rows nor pairs of them are looked for. Ends are moved outward.
     """
     d = problem.d
     low, high = np.full(d, -np.inf), np.full(d, np.inf)
-    parts = []
+    parts, norms = [], None
     if problem.side is not None:
-        offset = problem.side.offset
-        many = len(problem.side.dims) > _MANY_CONES
+        offset, norms = problem.side.offset, problem.side.norms
+        below = np.zeros(len(offset), dtype=bool)
+        below[norms.head_rows] = below[norms.rows] = True
+        low[norms.heads] = 0.0
+        many = len(problem.side.dims) - int((~norms.paired).sum()) > _MANY_CONES
         for kind, _, rows in problem.side.blocks():
-            if kind == "psd" or (many and kind == "soc"):
+            if kind == "psd" or (kind == "soc" and (many or below[rows.start])):
                 continue
             some, least = problem.side.matrix[rows], -offset[rows]
+            if below[rows].any():
+                some, least = some[~below[rows]], least[~below[rows]]
             if kind != "soc":
                 single = np.diff(some.indptr) == 1
                 at, end = some.indptr[:-1][single], least[single]
@@ -1221,6 +1231,9 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         for matrix, least, top in parts:
             for rows, end in ((matrix, least), (-matrix, -top)):  # rows @ x >= end
                 _tighten(rows, end, low, high)
+        if norms is not None:
+            most = (norms.scales * high[norms.heads])[norms.owner]
+            _within_bounds(norms.coordinates, norms.factors, -most, most, low, high)
         if np.array_equal(before[0], low) and np.array_equal(before[1], high):
             break
     return low, high
@@ -1374,15 +1387,15 @@ class Blocks(NamedTuple):
     covered: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, problem: Problem, kappa: Array) -> Blocks:
-        """Those of `problem` without a linear term; losses are never negative."""
+    def of(cls, problem: Problem, kappa: Array, linear: Array) -> Blocks:
+        """Those of `problem` without an entry of `linear`; losses are never negative."""
         covered = np.zeros(problem.d, dtype=bool)
         if problem.side is None or not len(problem.side.norms):
             return cls(None, covered)
         norms = problem.side.norms
         norms = norms.take((kappa > 0.0)[norms.heads] & np.isfinite(kappa[norms.heads]))
         covered[norms.coordinates] = True
-        return cls(norms, covered & (kappa <= 0.0) & (problem.linear == 0.0))
+        return cls(norms, covered & (kappa <= 0.0) & (linear == 0.0))
 
     def at_heads(self, v: Array) -> Array:
         """`v` >= 0 with ``a |D^-1 v_g|`` of the covered coordinates added at the heads."""
@@ -1401,9 +1414,33 @@ class Blocks(NamedTuple):
         return out
 
 
+class LinearPart(NamedTuple):
+    """``q - F_o' mu_o`` of budgets o for heads of norms, its rounding, and ``<mu_o, f_o>``."""
+
+    slopes: Array
+    error: Array
+    level: float
+
+    @classmethod
+    def of(cls, problem: Problem, mu: Array | None) -> LinearPart:
+        """That of the inequalities that bound heads from above, by their multipliers `mu`."""
+        slopes, side = problem.linear, problem.side
+        if side is None or mu is None or not side.norms.limited.any():
+            return cls(slopes, np.zeros(len(slopes)), 0.0)
+        norms, budgets = side.norms, np.zeros(len(mu), dtype=bool)
+        budgets[side.matrix[:, norms.heads[norms.limited]].tocoo().row] = True
+        budgets[norms.head_rows] = budgets[norms.rows] = False
+        rows = np.flatnonzero(budgets)
+        frame, mu, offset = side.matrix[rows], mu[rows], side.offset[rows]
+        unit = 4 * (len(rows) + 4) * EPS
+        sizes, levels = np.abs(slopes) + abs(frame).T @ np.abs(mu), np.abs(mu * offset)
+        level = float(mu @ offset) + unit * float(levels.sum())
+        return cls(slopes - frame.T @ mu, unit * sizes, level)
+
+
 def own_growth_cost(
     problem: Problem, x: Array, theta: Array, t: Array, t_error: Array, primal: float, r: Residual,
-    within: float = float("inf"),
+    within: float = float("inf"), mu: Array | None = None,
 ) -> float:
     """The same where nearly all coordinates have terms of their own, as of an L1 norm; else inf.
 
@@ -1422,6 +1459,10 @@ def own_growth_cost(
     |S A_j| / kappa_j) / sigma``, sigma the smallest singular value of ``S A_O``, ``S = diag(s)``.
     Where the losses do not bound them (hinges, an intercept), all of r at O is charged with
     `within`, if that is finite: it is then against points no farther from x.
+
+    What heads cost may be the multiplier of a budget for them, ``F_o y + f_o >= 0``: as ``<mu_o,
+    F_o y + f_o> >= 0`` for every feasible y, ``q - F_o' mu_o`` stands for q and ``B + <mu_o, f_o>``
+    for B.
     """
     f, design, d = problem.losses, problem.design, problem.d
     if not isinstance(design, Rows) or problem.penalty is not None or len(r.free) < d:
@@ -1435,7 +1476,8 @@ def own_growth_cost(
     plain = (f.b[terms] == 0.0) & (f.e[terms] == 0.0) & (f.q[terms] == 0.0)
     terms, places, factors = terms[plain], places[plain], factors[plain]
     ends = np.sort([factors * f.lo[terms], factors * f.hi[terms]], axis=0)
-    up, down = problem.linear.copy(), -problem.linear
+    linear = LinearPart.of(problem, mu)
+    up, down = linear.slopes.copy(), -linear.slopes
     np.add.at(up, places, ends[1])
     np.add.at(down, places, -ends[0])
     if problem.side is not None:
@@ -1450,18 +1492,18 @@ def own_growth_cost(
             up[some.indices[entry[~positive & (some.data[entry] < 0.0)]]] = np.inf
         down[problem.side.norms.heads] = np.inf  # a head is no less than a norm
     kappa = np.minimum(up, down)
-    sizes = np.abs(problem.linear) + np.bincount(
+    sizes = np.abs(linear.slopes) + np.bincount(
         places, np.where(np.isfinite(ends), np.abs(ends), 0.0).sum(axis=0), d
     )
-    kappa -= 4 * (len(terms) + 4) * EPS * sizes
+    kappa -= 4 * (len(terms) + 4) * EPS * sizes + linear.error
     held = kappa > 0.0
-    blocks = Blocks.of(problem, kappa)
+    blocks = Blocks.of(problem, kappa, linear.slopes)
     others = np.flatnonzero(~(held | blocks.covered))
-    if len(others) > min(_FEW_OTHERS, 0.5 * d) or problem.linear[others].any():
+    if len(others) > min(_FEW_OTHERS, 0.5 * d) or linear.slopes[others].any():
         return float("inf")
     s = _growth_slopes(problem, theta)
     s[terms] = 0.0
-    reach = _growth_at_most(problem, s, primal)
+    reach = _growth_at_most(problem, s, primal + linear.level)
     bounded = np.where(np.isfinite(kappa), kappa, 0.0)[held] @ blocks.sizes(x)[held]
     across = (reach + float(s @ (np.abs(t) + t_error)) + float(bounded)) * (1.0 + 1e-9)
     rho, ratio, rest = r.above.copy(), 0.0, 0.0

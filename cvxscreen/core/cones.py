@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any
@@ -78,61 +79,86 @@ def _surely_inside(kind: str, size: int, v: Array, rounding: Array) -> bool:
 class NormCones(Immutable):
     """Cones ``|D x_g| <= a t_g``, each of a block g of coordinates and a head ``t_g`` of its own.
 
-    No coordinate is in two of them, and no head in another row of the constraints.
+    Of one coordinate they are two inequalities, ``a t_g - D x_g >= 0`` and ``a t_g + D x_g >= 0``.
+    No coordinate is in two of them. Heads are in no other constraints but inequalities that bound
+    them from above, as a budget for their sum does.
 
     Attributes
     ----------
-    cones : array of int, shape (c,)
-        Their positions among the cones.
     head_rows, heads : arrays of int, shape (c,)
-        The row of ``a t_g``, and the coordinate ``t_g``.
+        The row of ``a t_g``, or the first of two inequalities, and the coordinate ``t_g``.
     scales : array, shape (c,)
         ``a > 0``.
+    paired, limited : masks, shape (c,)
+        Which of them are two inequalities, and which heads are in others.
     rows, coordinates, owner : arrays of int, shape (k,)
-        The rows of all ``D x_g``, the coordinate in each, and which of the c cones it is in.
+        The rows of all ``D x_g``, or the second of two inequalities, the coordinate in each, and
+        which of the c cones it is in.
     factors : array, shape (k,)
         The diagonals of all D.
     """
 
-    cones: NDArray[np.intp]
     head_rows: NDArray[np.intp]
     heads: NDArray[np.intp]
     scales: Array
+    paired: NDArray[np.bool_]
+    limited: NDArray[np.bool_]
     rows: NDArray[np.intp]
     coordinates: NDArray[np.intp]
     owner: NDArray[np.intp]
     factors: Array
 
     def __len__(self) -> int:
-        return len(self.cones)
+        return len(self.heads)
 
     def take(self, kept: NDArray[np.bool_]) -> NormCones:
         """Those that are `kept`, by their positions among these."""
         mine = kept[self.owner]
         return NormCones(
-            self.cones[kept], self.head_rows[kept], self.heads[kept], self.scales[kept],
-            self.rows[mine], self.coordinates[mine], (np.cumsum(kept) - 1)[self.owner[mine]],
-            self.factors[mine],
+            self.head_rows[kept], self.heads[kept], self.scales[kept], self.paired[kept],
+            self.limited[kept], self.rows[mine], self.coordinates[mine],
+            (np.cumsum(kept) - 1)[self.owner[mine]], self.factors[mine],
         )
 
     def lengths(self, v: Array) -> Array:
         """``|D^-1 v_g|`` of each block of `v`, the norm that is dual to ``|D x_g|``; shape (c,)."""
         squares = (v[self.coordinates] / self.factors) ** 2
-        return np.sqrt(np.bincount(self.owner, squares, len(self.cones)))
+        return np.sqrt(np.bincount(self.owner, squares, len(self.heads)))
 
     def least(self, x: Array) -> Array:
         """``|D x_g| / a``, the least that each head may be; shape (c,)."""
         squares = (self.factors * x[self.coordinates]) ** 2
-        return np.sqrt(np.bincount(self.owner, squares, len(self.cones))) / self.scales
+        return np.sqrt(np.bincount(self.owner, squares, len(self.heads))) / self.scales
 
     def any_of(self, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Cones of which `mask` has a coordinate, or the head; shape (c,)."""
-        found = np.bincount(self.owner, mask[self.coordinates], len(self.cones)) > 0.0
+        found = np.bincount(self.owner, mask[self.coordinates], len(self.heads)) > 0.0
         return np.asarray(found | mask[self.heads])
 
     def spread(self, values: NDArray[Any], out: NDArray[Any]) -> None:
         """Put one of `values` a cone to its head and coordinates in `out`, in place."""
         out[self.heads], out[self.coordinates] = values, values[self.owner]
+
+    def put(self, multipliers: Array, head: Array, tail: Array) -> None:
+        """Put multipliers ``(head, tail)`` of the cones to those of their rows, in place.
+
+        Two inequalities have ``(head - tail) / 2`` and ``(head + tail) / 2``: with them they come
+        to ``a head`` at the head and ``D tail`` at the coordinate, as the cone does.
+        """
+        two = self.paired[self.owner]  # whose owners are in order, and have one row each
+        multipliers[self.head_rows], multipliers[self.rows] = head, tail
+        one, other = head[self.paired], tail[two]
+        multipliers[self.head_rows[self.paired]] = 0.5 * (one - other)
+        multipliers[self.rows[two]] = 0.5 * (one + other)
+
+
+def _joined(first: NormCones, second: NormCones) -> NormCones:
+    """Both."""
+    second = replace(second, owner=second.owner + len(first))
+    return NormCones(*(
+        np.concatenate([getattr(first, name), getattr(second, name)])
+        for name in NormCones.__annotations__
+    ))
 
 
 class SideConstraints(Immutable):
@@ -195,7 +221,27 @@ class SideConstraints(Immutable):
 
     @cached_property
     def norms(self) -> NormCones:
-        """The second-order cones that hold the norm of a block of coordinates below a head."""
+        """The cones and pairs of inequalities that hold the norm of a block below a head."""
+        found, wide = _joined(self._norms_in_cones, self._norms_in_pairs), self.matrix.shape[1]
+        mine = np.zeros(self.matrix.shape[0], dtype=bool)
+        mine[found.head_rows] = mine[found.rows] = True
+        inside = np.zeros(len(mine), dtype=bool)
+        for kind, _, rows in self.runs:
+            inside[rows] = kind == "nonneg"
+        columns = self.matrix.indices
+        row = np.repeat(np.arange(len(mine)), np.diff(self.matrix.indptr))
+        limits = inside[row] & ~mine[row] & (self.matrix.data < 0.0)
+        uses, limited = np.bincount(columns, minlength=wide), np.bincount(columns[limits],
+                                                                          minlength=wide)
+        own = 1 + found.paired.astype(np.intp)
+        found = replace(found, limited=limited[found.heads] > 0)
+        often = np.bincount(found.coordinates, minlength=wide) > 1
+        alone = np.bincount(found.owner, often[found.coordinates], len(found)) == 0.0
+        return found.take(alone & (uses[found.heads] == own + limited[found.heads]))
+
+    @cached_property
+    def _norms_in_cones(self) -> NormCones:
+        """Those in second-order cones, wherever else their heads may be."""
         matrix, heights = self.matrix, np.array([height(*entry) for entry in self.dims], np.intp)
         entry = np.minimum(matrix.indptr[:-1], max(matrix.nnz - 1, 0))
         plain = (np.diff(matrix.indptr) == 1) & (self.offset == 0.0)
@@ -207,19 +253,50 @@ class SideConstraints(Immutable):
         starts, ends = np.cumsum(heights) - heights, np.cumsum(heights)
         strange = np.append(0, np.cumsum(~plain))
         cones = np.flatnonzero(self.second_order & (strange[ends] == strange[starts]))
-        uses = np.bincount(matrix.indices, minlength=matrix.shape[1])
-        first = starts[cones]
-        cones = cones[(factor[first] > 0.0) & (uses[column[first]] == 1) & (heights[cones] > 1)]
+        cones = cones[(factor[starts[cones]] > 0.0) & (heights[cones] > 1)]
         first, sizes = starts[cones], heights[cones] - 1
         owner = np.repeat(np.arange(len(cones)), sizes)
         place = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        rows = first[owner] + 1 + place
-        found = NormCones(
-            cones, first, column[first], factor[first], rows, column[rows], owner, factor[rows]
+        rows, no = first[owner] + 1 + place, np.zeros(len(cones), dtype=bool)
+        return NormCones(
+            first, column[first], factor[first], no, no, rows, column[rows], owner, factor[rows]
         )
-        often = np.bincount(found.coordinates, minlength=matrix.shape[1]) > 1
-        alone = np.bincount(owner, often[found.coordinates], len(cones)) == 0.0
-        return found.take(alone)
+
+    @cached_property
+    def _norms_in_pairs(self) -> NormCones:
+        """Those in two inequalities ``a t - d x >= 0`` and ``a t + d x >= 0``."""
+        matrix, inside = self.matrix, np.zeros(self.matrix.shape[0], dtype=bool)
+        for kind, _, rows in self.runs:
+            inside[rows] = kind == "nonneg"
+        two = np.flatnonzero(inside & (np.diff(matrix.indptr) == 2) & (self.offset == 0.0))
+        entry = matrix.indptr[two][:, None] + np.arange(2)
+        order = np.argsort(matrix.indices[entry], axis=1)
+        entry = np.take_along_axis(entry, order, axis=1)
+        column, factor = matrix.indices[entry].astype(np.intp), matrix.data[entry]
+        order = np.lexsort((column[:, 1], column[:, 0]))
+        two, column, factor = two[order], column[order], factor[order]
+        # Rows of the same two coordinates lie side by side; of three the head has one too many.
+        first = np.flatnonzero((column[1:] == column[:-1]).all(axis=1))
+        f, g = factor[first], factor[first + 1]
+        head = (f == g) & (f > 0.0) & (f[:, ::-1] == -g[:, ::-1]) & (f[:, ::-1] != 0.0)
+        first, at = first[head.any(axis=1)], np.argmax(head[head.any(axis=1)], axis=1)
+        owner, no = np.arange(len(first)), np.zeros(len(first), dtype=bool)
+        return NormCones(
+            two[first], column[first, at], factor[first, at], ~no, no, two[first + 1],
+            column[first, 1 - at], owner, factor[first + 1, 1 - at],
+        )
+
+    def without(self, gone: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
+        """The rows that are not `gone`, all of a cone or none, and which these are."""
+        rows = np.flatnonzero(~gone)
+        heights = np.array([height(*entry) for entry in self.dims], dtype=np.intp)
+        cone = np.repeat(np.arange(len(heights)), heights)
+        left = np.bincount(cone[rows], minlength=len(heights))
+        dims = tuple(
+            (kind, int(k) if kind in ("zero", "nonneg") else size)
+            for (kind, size), k in zip(self.dims, left, strict=True) if k
+        )
+        return SideConstraints(self.matrix[rows], self.offset[rows], dims), rows
 
     def take(self, kept: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
         """The cones that are `kept`, by their positions, and which rows these have."""

@@ -426,6 +426,13 @@ OF_COLUMNS = 2.0
 10 times that where they are kinks' (absolute, quantile and hinge losses, 150 x 600 to 300 x 1,500,
 L1 norms, signs and sums beside them), and 1.3 to 7 times where they are squares'."""
 
+OF_BUDGET, OF_BUDGET_BLOCKS = 1.4e-8, 5e-9
+"""Seconds for each entry of the data and each of their rows where a budget holds the columns, a
+seventh of what a plain solve takes (kinks and blocks by Clarabel, squares and Huber's by OSQP under
+an L1 norm, 200 x 1,000 and 300 x 1,500: 9e-8 to 4e-7; squares and Huber's under norms of blocks, by
+Clarabel, 3e-8 to 4e-8). Tight budgets take a tenth to a half of it; near the least one that all
+data can be fitted within columns come and go for longer than a plain solve takes."""
+
 LOADING = 0.6
 """Seconds on top where numba is yet to be imported and what it compiled to be loaded: once a
 process, and the solves after it gain. (a9a: 0.8 s in the first call, 0.3 after it; plainly 2.1.)"""
@@ -445,6 +452,11 @@ def most_seconds(problem: Problem, original: Any) -> float:
     numbers (30,000 of one: 0.3 s, of which `plain_seconds` knows 0.03).
     """
     size = measured(original)
+    if problem.side is not None and problem.side.norms.limited.any():
+        norms = problem.side.norms
+        blocks = bool(problem.losses.q.any()) and not norms.paired.any()
+        rate = OF_BUDGET_BLOCKS if blocks else OF_BUDGET
+        return max(LEAST, rate * problem.n**2 * len(norms.rows))
     loading = LOADING if size.compiled and not loops_loaded() else 0.0
     of_columns, taken = OF_COLUMNS * size.seconds_of_columns(), TAKEN.get(original, 0.0)
     return max(LEAST, plain_seconds(problem), size.at_least(), of_columns, taken) + loading

@@ -686,7 +686,7 @@ class _Walk:
         self.shrunk: set[int] = set()
         self.squared: set[int] = set()
         self.formed: set[int] = set()
-        # By variable: entries in blocks whose norms the objective adds up.
+        # By variable: entries in blocks whose norms the objective adds up, or a budget.
         self.in_blocks: dict[int, float] = {}
         self.residuals: dict[int, float] = {}
         self.under_squares: set[int] = set()
@@ -738,14 +738,14 @@ class _Walk:
         self.other_kinds |= type(constraint) not in (*ROWS, cp.SOC)
         if constraint.size == 1 and type(constraint.args[0]).__name__ in NORMS | {"quad_over_lin"}:
             self.bounds += weight
-        before = self.kinked
+        before, budget = self.kinked, _is_budget(constraint)
         for part in constraint.args:
             # Of one cone of residuals no row can go, but what data it has is a triangle's.
             long = type(constraint) is cp.SOC and rows == 1.0 and part is constraint.args[1]
             if long and part.is_affine():
                 self._count_residuals(part, weight)
-            self.follow(part, 0.0 if long else rows, weight)
-        self.other_kinds |= self.kinked > before and not _between(constraint)
+            self.follow(part, 0.0 if long else rows, weight, budget=budget)
+        self.other_kinds |= self.kinked > before and not (budget or _between(constraint))
         self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)
         own = constraint.variables()
@@ -761,8 +761,14 @@ class _Walk:
         self.tied |= constraint.size < sum(variable.size for variable in own)
         self.limited |= type(constraint) not in EQUATIONS
 
-    def follow(self, expr: Any, rows: float, weight: float, *, objective: bool = False) -> None:
-        """Count `expr`, an argument of something with so many `rows`, `weight` times."""
+    def follow(
+        self, expr: Any, rows: float, weight: float, *, objective: bool = False,
+        budget: bool = False,
+    ) -> None:
+        """Count `expr`, an argument of something with so many `rows`, `weight` times.
+
+        It may be the `objective`, or what a `budget` of norms bounds.
+        """
         # Beside each expression: the rows of the affine map that it is part of (0: none of them
         # can go), the entries of the data in front of it, how many expressions it stands for.
         stack: list[tuple[Any, float, float, float]] = [(expr, rows, 0.0, weight)]
@@ -808,7 +814,7 @@ class _Walk:
                 for key in bare:
                     self._own(key, weight * here.args[0].size)
                 self.doubled += 0.0 if bare else weight * here.args[0].size
-            length, block = False, self._block(here, objective)
+            length, block = False, self._block(here) if objective or budget else set()
             for key in block:
                 before = self.in_blocks.get(key, 0.0)
                 self.in_blocks[key] = before + weight * here.args[0].size
@@ -863,9 +869,9 @@ class _Walk:
                 self.kinked += weight * below
                 stack.append((part, below, 0.0, weight))
 
-    def _block(self, expr: Any, objective: bool) -> set[int]:
+    def _block(self, expr: Any) -> set[int]:
         """The variable of which `expr` is the norm of a part, or are norms of rows; else empty."""
-        if not objective or type(expr).__name__ not in NORMS or not is_two(expr.p):
+        if type(expr).__name__ not in NORMS or not is_two(expr.p):
             return set()
         if id(expr) in self.under_squares:
             return set()
@@ -1142,6 +1148,28 @@ def _bounds(constraint: Any) -> tuple[set[int], bool]:
         return set(), False
     at_zero = all(part.value is not None and not np.all(part.value) for part in fixed)
     return {inner.id}, at_zero and not around and whole >= inner.size
+
+
+def _is_budget(constraint: Any) -> bool:
+    """Whether `constraint` bounds a sum of norms of parts of variables, an L1 norm among them."""
+    if type(constraint) is not cp.constraints.Inequality or constraint.size > 1:
+        return False
+    stack, found = [constraint.args[0]], False
+    if constraint.args[1].variables():
+        return False
+    while stack:
+        here = stack.pop()
+        name = type(here).__name__
+        absolute = name in ("norm1", "abs")
+        if here.is_constant():
+            continue
+        if (absolute or (name in NORMS and is_two(here.p))) and _bare(here.args[0]):
+            found = True
+        elif absolute or isinstance(here, AffAtom):  # an L1 norm of norms is a mixed norm
+            stack += _some(here.args)[0]
+        else:
+            return False
+    return found
 
 
 def _between(constraint: Any) -> set[int]:

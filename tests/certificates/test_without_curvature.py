@@ -812,8 +812,109 @@ def test_a_norm_that_costs_nothing_bounds_nothing() -> None:
         q = problem.linear.copy()
         q[j] = value
         assert np.isinf(module.own_growth_cost(replace(problem, linear=q), *arguments))
-    blocked = module.Blocks.of(problem, np.where(problem.linear > 0.0, np.inf, 0.0))
+    kappa = np.where(problem.linear > 0.0, np.inf, 0.0)
+    blocked = module.Blocks.of(problem, kappa, problem.linear)
     assert not blocked.covered.any()
+
+
+def within_a_budget(seed: int, *, hinge: bool) -> tuple[Problem, np.ndarray]:
+    """`blocks` whose heads cost nothing but share a budget, a pair of rows among them; a point."""
+    problem, x = blocks(seed, others=1, hinge=hinge)
+    d, side = problem.d, problem.side
+    rows = np.zeros((3, d + 2))
+    rows[0, [d, d + 1]], rows[1, [d, d + 1]] = (-0.5, 2.0), (0.5, 2.0)
+    rows[2, d - 5: d], rows[2, d + 1] = -problem.linear[d - 5:], -1.5
+    frame = np.hstack([side.matrix.toarray(), np.zeros((len(side.offset), 2))])
+    A = np.hstack([problem.design.dense(), np.zeros((problem.n, 2))])
+    A[0, d] = 1.0
+    share = 0.02 * float(problem.linear[d - 5:] @ x[d - 5:])
+    return Problem(
+        Rows(A), problem.losses, Quadratic(np.zeros(d + 2)), np.zeros(d + 2),
+        side=SideConstraints(
+            np.vstack([frame, rows]), np.r_[side.offset, 0.0, 0.0, share],
+            (*side.dims, ("nonneg", 3)),
+        ),
+    ), np.r_[0.02 * x, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("hinge", [False, True])
+def test_a_budget_for_norms_bounds_every_better_point(
+    hinge: bool, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever slopes and multipliers are: no feasible point is better by more than the gap."""
+    monkeypatch.setattr(module, "nearby_cost", lambda *_: np.inf)
+    endless = np.full(23, np.inf)
+    monkeypatch.setattr(module, "bounding_box", lambda _: (-endless, endless))
+    problem, x = within_a_budget(seed, hinge=hinge)
+    assert len(problem.side.norms) == 6
+    rng = np.random.default_rng(50 + seed)
+    best = cs.solve(problem, tol=1e-8)
+    assert problem.d == len(endless)
+    assert best.multipliers[-1] > 0.1
+    for size in (0.0, 1e-6, 0.1):
+        f = problem.losses
+        theta = np.clip(best.theta + size * rng.standard_normal(problem.n), f.lo, f.hi)
+        mu = best.multipliers + size * rng.standard_normal(len(best.multipliers))
+        for point in (best.x, x):
+            proof = certify(problem, point, theta, problem.side.project_dual(mu))
+            assert np.linalg.norm(best.x - point) <= proof.within
+            assert np.isfinite(proof.gap)
+            assert proof.gap >= problem.primal(point) - best.value
+            if size == 1e-6:
+                assert proof.gap <= 0.1 + problem.primal(point) - best.certificate.dual
+
+
+@pytest.mark.parametrize("paired", [False, True])
+@pytest.mark.parametrize("slope", [0.7, -1.3])
+def test_what_a_residual_costs_within_a_budget_is_attained(slope: float, paired: bool) -> None:
+    """Nothing but ``|3 x| <= 0.5 t`` and ``2 t <= 5``: from one end of it to the other."""
+    F = [[3.0, 0.5], [-3.0, 0.5], [0.0, -2.0]] if paired else [[0.0, 0.5], [3.0, 0.0], [0.0, -2.0]]
+    dims = (("nonneg", 3),) if paired else (("soc", 2), ("nonneg", 1))
+    problem = Problem(
+        Rows(np.zeros((1, 2))), Losses(0.0, 0.0, 0.0, [-1.0], [1.0]), Quadratic(np.zeros(2)),
+        np.zeros(2), side=SideConstraints(F, [0.0, 0.0, 5.0], dims),
+    )
+    x = np.array([np.sign(slope) * 1.25 / 3.0, 2.5])
+    no, r = np.zeros(1), module.Residual(np.arange(2), np.array([slope, 0.0]), np.zeros(2))
+    arguments = (problem, x, no, no, no, problem.primal(x), r)
+    cost = module.own_growth_cost(*arguments, mu=np.array([0.0, 0.0, 0.4]))
+    assert 0.99 * cost < slope * (x[0] - -x[0]) <= cost
+    for mu in (None, np.zeros(3)):  # a budget that costs nothing bounds nothing
+        assert np.isinf(module.own_growth_cost(*arguments, mu=mu))
+
+
+def test_multipliers_of_a_budget_are_known_to_their_rounding(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``1e9 - 1e9`` of two budgets: what is left of it may be nothing."""
+    F = [[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]]
+    problem = Problem(
+        Rows(np.zeros((1, 2))), Losses(0.0, 0.0, 0.0, [-1.0], [1.0]), Quadratic(np.zeros(2)),
+        np.array([0.0, 1e9]), side=SideConstraints(F, [0.0, 0.0, 1.0], (("nonneg", 3),)),
+    )
+    part = module.LinearPart.of(problem, np.array([0.0, 0.0, 1e9]))
+    np.testing.assert_array_equal(part.slopes, [0.0, 2e9])
+    assert part.error[1] >= 1e9 * np.finfo(float).eps
+    assert part.level >= 1e9
+    np.testing.assert_array_equal(module.LinearPart.of(problem, None).slopes, problem.linear)
+
+
+def test_norms_below_heads_bound_a_box() -> None:
+    """Each coordinate by its head, and that by the budget, whatever else is there."""
+    problem, _ = within_a_budget(0, hinge=False)
+    low, high = module.bounding_box(problem)
+    side, norms = problem.side, problem.side.norms
+    budget = side.matrix[[-1]].toarray()[0]
+    for k in range(len(norms)):
+        top = side.offset[-1] / -budget[norms.heads[k]]
+        assert low[norms.heads[k]] == 0.0
+        assert high[norms.heads[k]] == pytest.approx(top)
+        mine = norms.owner == k
+        reach = norms.scales[k] * top / np.abs(norms.factors[mine])
+        np.testing.assert_allclose(high[norms.coordinates[mine]], reach)
+        np.testing.assert_allclose(low[norms.coordinates[mine]], -reach)
+        assert (high[norms.coordinates[mine]] >= reach).all()
 
 
 def test_a_coordinate_held_at_zero_from_both_sides_still_costs_what_x_has_there() -> None:

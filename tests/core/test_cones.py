@@ -185,7 +185,7 @@ def test_norms_of_blocks_are_found_among_other_cones() -> None:
     side = SideConstraints(np.array(rows), np.array(offset), dims)
     norms = side.norms
     assert norms.heads.tolist() == [3, 16]
-    assert norms.cones.tolist() == [1, 7]
+    assert norms.head_rows.tolist() == [2, 16]
     np.testing.assert_array_equal(norms.scales, [2.0, 0.5])
     np.testing.assert_array_equal(norms.coordinates, [4, 5, 17, 1])
     np.testing.assert_array_equal(norms.factors, [-1.0, 3.0, 1.0, 1.0])
@@ -198,3 +198,85 @@ def test_norms_of_blocks_are_found_among_other_cones() -> None:
     np.testing.assert_allclose(last.lengths(v), norms.lengths(v)[1:])
     assert not len(SideConstraints(np.eye(2), np.ones(2), (("soc", 2),)).norms)
     assert not len(SideConstraints(np.zeros((2, 2)), np.zeros(2), (("soc", 2),)).norms)
+
+
+def budgeted(*more: np.ndarray, kinds: tuple[tuple[str, int], ...] = ()) -> SideConstraints:
+    """``|2 x_0| <= 3 t_0`` in two rows, ``|x_1| <= t_1``, a block below ``t_2``, and a budget.
+
+    Coordinates: x of 5, then the heads, then another one.
+    """
+    F = np.zeros((8, 9))
+    F[0, [0, 5]], F[1, [0, 5]] = (-2.0, 3.0), (2.0, 3.0)
+    F[2, [1, 6]], F[3, [1, 6]] = (1.0, 1.0), (-1.0, 1.0)
+    F[4, 5:8] = [-1.0, -0.5, -2.0]
+    F[5, 7], F[6, 2], F[7, 3] = 1.0, 2.0, -1.0
+    F = np.vstack([F[[0, 2, 4, 1, 3]], F[5:], *more])
+    offset = np.zeros(len(F))
+    offset[2] = 4.0
+    return SideConstraints(F, offset, (("nonneg", 5), ("soc", 3), *kinds))
+
+
+def test_two_inequalities_are_a_norm_of_one_coordinate() -> None:
+    side = budgeted()
+    norms = side.norms
+    assert norms.heads.tolist() == [7, 5, 6]
+    assert norms.coordinates.tolist() == [2, 3, 0, 1]
+    assert norms.paired.tolist() == [False, True, True]
+    assert norms.limited.all()
+    np.testing.assert_array_equal(norms.scales, [1.0, 3.0, 1.0])
+    np.testing.assert_array_equal(np.abs(norms.factors), [2.0, 1.0, 2.0, 1.0])
+    x = np.array([3.0, -5.0, 0.0, 7.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+    x[norms.heads] = norms.least(x)
+    np.testing.assert_allclose(x[5:8], [2.0, 5.0, 7.0])
+    slack = side.slack(x)
+    assert slack[[0, 1, 3, 4]].min() == 0.0  # of each pair one row binds, the other does not
+    assert np.sort(slack[[0, 1, 3, 4]])[2] > 0.0
+
+
+def test_multipliers_of_two_inequalities_are_those_of_the_cone() -> None:
+    """What they come to at head and coordinate, and in K* as far as the cone's are."""
+    side = budgeted()
+    norms = side.norms
+    mu = np.zeros(8)
+    head, tail = np.array([5.0, 2.0, 1.0]), np.array([3.0, 4.0, -2.0, 0.5])
+    norms.put(mu, head, tail)
+    np.testing.assert_array_equal(mu, side.project_dual(mu))
+    found = side.adjoint(mu)
+    np.testing.assert_allclose(found[norms.heads], norms.scales * head)
+    np.testing.assert_allclose(found[norms.coordinates], norms.factors * tail)
+    last = norms.take(np.array([False, False, True]))
+    last.put(mu, np.array([7.0]), np.array([7.0]))
+    np.testing.assert_allclose(side.adjoint(mu)[[1, 6]], [7.0 * last.factors[0], 7.0])
+
+
+@pytest.mark.parametrize(("row", "kind"), [
+    ([0, 0, 0, 0, 0, 1.0, 0, 0, 0], "nonneg"),   # pushes the head up
+    ([0, 0, 0, 0, 0, -1.0, 0, 0, 1.0], "zero"),
+    ([1.0, 0, 0, 0, 0, 3.0, 0, 0, 0], "nonneg"),  # a third row of the two
+])
+def test_heads_that_other_constraints_may_push_up_hold_nothing(
+    row: list[float], kind: str
+) -> None:
+    norms = budgeted(np.array([row]), kinds=((kind, 1),)).norms
+    assert norms.heads.tolist() == [7, 6]
+
+
+@pytest.mark.parametrize("first", [[-2.0, 3.0], [2.0, -3.0], [-2.0, 2.0], [2.0, 3.0]])
+def test_two_rows_that_are_no_norm(first: list[float]) -> None:
+    """But ``3 t - 2 x`` and ``3 t + 2 x``, or with the other one as the head."""
+    F = np.zeros((2, 2))
+    F[0], F[1] = first, [2.0, 3.0]
+    side = SideConstraints(F, np.zeros(2), (("nonneg", 2),))
+    assert len(side.norms) == (first in ([-2.0, 3.0], [2.0, -3.0]))
+    assert not len(SideConstraints(F, [0.0, 1.0], (("nonneg", 2),)).norms)
+    assert not len(SideConstraints(F, np.zeros(2), (("nonneg", 1), ("zero", 1))).norms)
+
+
+def test_rows_go_one_by_one_and_cones_as_a_whole() -> None:
+    side = budgeted(np.ones((2, 9)), kinds=(("zero", 2),))
+    gone = np.zeros(10, dtype=bool)
+    gone[[0, 3, 5, 6, 7, 8]] = True
+    left, rows = side.without(gone)
+    assert rows.tolist() == [1, 2, 4, 9]
+    assert left.dims == (("nonneg", 3), ("zero", 1))
+    np.testing.assert_array_equal(left.matrix.toarray(), side.matrix[rows].toarray())

@@ -203,6 +203,124 @@ def test_tasks_that_share_their_features_are_one_group_lasso() -> None:
         assert measure(made(penalty)).columns == pytest.approx(3 * N * N * D * 3, rel=0.25)
 
 
+def slacks(w: Any) -> tuple[Any, list[Any]]:
+    u = cp.Variable(D)
+    return 0.0, [cp.sum(u) <= 2.0, -u <= w, w <= u]
+
+
+def parametric(w: Any) -> tuple[Any, list[Any]]:
+    return 0.0, [cp.norm1(w) <= cp.Parameter(nonneg=True, value=2.0)]
+
+
+def budget(
+    norm: Callable[[Any], Any], *more: Callable[[Any], Any], level: float = 2.0
+) -> Callable[[Any], Any]:
+    """No penalty, but a sum of norms below a level, and constraints beside it."""
+    return lambda w: (0.0, [norm(w) <= level, *(constraint(w) for constraint in more)])
+
+
+def added(w: Any) -> Any:
+    return sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5))
+
+
+WEIGHTS = np.random.default_rng(6).uniform(0.5, 2.0, D)
+
+BUDGETS: dict[str, Callable[[Any], tuple[Any, list[Any]]]] = {
+    "norm1": budget(cp.norm1),
+    "weighed": budget(lambda w: cp.sum(cp.multiply(WEIGHTS, cp.abs(w)))),
+    "inside": budget(lambda w: cp.norm1(cp.multiply(WEIGHTS, w))),
+    "Parameter": parametric,
+    "slacks": slacks,
+    "with a sum": budget(cp.norm1, lambda w: cp.sum(w) == 0.5),
+    "with rows": budget(cp.norm1, lambda w: ROWS @ w <= 0.1, lambda w: ROWS[0] @ w >= -2.0),
+    "two": budget(lambda w: cp.norm1(w[:200]), lambda w: cp.norm1(w[200:]) <= 0.5),
+    "blocks": budget(added),
+    "rows": budget(lambda w: cp.sum(cp.norm(cp.reshape(w, (D // 5, 5), order="C"), 2, axis=1))),
+    "mixed": budget(lambda w: cp.mixed_norm(cp.reshape(w, (D // 5, 5), order="C"), 2, 1)),
+    "blocks, sum": budget(added, lambda w: cp.sum(w) == 0.5),
+    "blocks, L1 norm": lambda w: (0.3 * cp.norm1(w), [added(w) <= 2.0]),
+}
+
+
+@pytest.mark.parametrize("held", BUDGETS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_budget_holds_columns_as_a_penalty_does(
+    loss: str, held: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(HELD, held, BUDGETS[held])
+    monkeypatch.setitem(LOSSES, loss, (LOSSES[loss][0], 1.0))
+    found = problem(loss, held, intercept=loss != "huber")
+    blocked = held in ("rows", "mixed") or "blocks" in held
+    # Clarabel's own dual values are off by 1e-4 below cones.
+    report = same(
+        found, problem(loss, held, intercept=loss != "huber"), tight=3e-9 if blocked else 1e-10,
+        near=3e-3 if blocked else 1e-3,
+    )
+    assert report.solver == "builtin"
+    assert report.relative_gap <= 1e-7
+    (size, *_), k = found.constraints[0].shape or (1,), int(held == "slacks")
+    assert size == 1
+    assert float(np.ravel(found.constraints[0].dual_value)[0]) > 0.1  # the budget is tight
+    assert found.constraints[k].dual_value is not None
+    # From the expressions alone; of slacks and of two halves it is not seen how few there are.
+    assert measure(problem(loss, held)).columns > 0.0 or held in ("slacks", "two")
+
+
+@pytest.mark.parametrize("norm", [cp.norm1, added])
+def test_other_levels_of_a_budget_are_other_problems(norm: Callable[[Any], Any]) -> None:
+    def made() -> Any:
+        level = cp.Parameter(nonneg=True, name="level")
+        X = np.random.default_rng(3).standard_normal((N, D))
+        w = cp.Variable(D, name="w")
+        cost = cp.sum_squares(X @ w - X[:, :3] @ np.array([2.0, -1.5, 1.0]))
+        return cp.Problem(cp.Minimize(cost), [norm(w) <= level]), level
+
+    (found, one), (plain, other) = made(), made()
+    for level in (0.5, 2.0, 1.5):
+        one.value = other.value = level
+        same(found, plain, tight=1e-8, near=3e-3)
+
+
+def test_a_loose_budget_is_left_to_cvxpy_or_ends_at_nothing() -> None:
+    """As soon as few columns fit the data there is nothing to gain; the budget costs nothing."""
+    X, w = np.random.default_rng(3).standard_normal((N, D)), cp.Variable(D)
+    whole = cp.Problem(cp.Minimize(cp.norm1(X @ w - X[:, 0])), [cp.norm1(w) <= 30.0])
+    whole.solve(method="screen", always=True)
+    report = cs.Report.of(whole)
+    assert report.recognised
+    assert whole.value == pytest.approx(0.0, abs=1e-9)
+    assert whole.constraints[0].dual_value == 0.0
+
+
+def test_what_takes_long_within_a_budget_is_left_to_cvxpy(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a share of what a plain solve takes, whatever that of a penalty may be."""
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.LEAST", 1e-6)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.OF_BUDGET", 0.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.CROWDED", 2.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.COLUMNS", 0.0)
+    monkeypatch.setitem(HELD, "norm1", BUDGETS["norm1"])
+    found = problem("absolute", "norm1")
+    found.solve(method="screen")
+    report = cs.Report.of(found)
+    assert not report.recognised
+    assert "as long as a plain solve" in report.reason
+
+
+@pytest.mark.parametrize("left", [
+    lambda w: cp.norm1(w) + cp.exp(w[0]) <= 2.0, lambda w: cp.norm_inf(w) + cp.norm1(w) <= 2.0,
+    lambda w: cp.norm1(w) <= w[0] + 2.0, lambda w: cp.norm1(w[1:] - w[:-1]) <= 2.0,
+    lambda w: cp.norm(w) <= 2.0,
+])
+def test_the_size_knows_no_other_budgets(left: Callable[[Any], Any]) -> None:
+    w = cp.Variable(D)
+    cost = cp.norm1(np.ones((N, D)) @ w - 1.0)
+    assert measure(cp.Problem(cp.Minimize(cost), [left(w)])).columns == 0.0
+    assert measure(cp.Problem(cp.Minimize(cost), [cp.norm1(w) <= 2.0])).columns > 0.0
+
+
 def test_a_group_lasso_without_a_feasible_point_or_an_end_says_so() -> None:
     w = cp.Variable(D)
     norms = sum(cp.norm(w[i: i + 5]) for i in range(0, D, 5))

@@ -397,8 +397,8 @@ def test_a_block_asks_where_its_slopes_are_longer_than_its_cost() -> None:
     held = HeldColumns.of(problem)
     assert held is not None
     assert len(held.norms) == 30
-    np.testing.assert_array_equal(held.costs, problem.linear[151:])
     wanted = -problem.linear.copy()
+    np.testing.assert_array_equal(held.costs(wanted), problem.linear[151:])
     cost = problem.linear[151]
     # Of which 0.3, -0.4 and 0 of the cost are left for factors of 0.5, below twice the head.
     wanted[:3] = [1.0 + 0.3 * cost, -1.0 - 0.4 * cost, 0.9]
@@ -409,7 +409,7 @@ def test_a_block_asks_where_its_slopes_are_longer_than_its_cost() -> None:
     theta = np.zeros(problem.n)
     theta[held.terms] = held.shared(wanted)
     heads, tails = held.multipliers(wanted, theta)
-    np.testing.assert_allclose(heads, held.costs / 2.0)
+    np.testing.assert_allclose(heads, held.costs(wanted) / 2.0)
     np.testing.assert_allclose(tails[:3], -cost / 2.0 * np.array([0.6, -0.8, 0.0]))
     assert not held.inside(wanted)[:5].any()
     assert held.inside(wanted)[5:10].all()
@@ -447,3 +447,93 @@ def test_norms_that_hold_nothing_are_left_in() -> None:
     assert not held.held[153]
     free[151:171] = 0.0
     assert HeldColumns.of(replace(problem, linear=free)) is None
+
+
+def within_budget(loss: str, total: float, *, size: int = 1, rows: bool = False) -> Problem:
+    """A loss of 150 coefficients and an intercept with ``sum_g |x_g| <= total``, heads last.
+
+    Blocks of one are two inequalities each; maybe two rows of constraints besides.
+    """
+    d, n = 150, 30
+    X, y = data(n, d)
+    count = d // size
+    base = cs.regression(X, y, loss=loss, C=np.inf, intercept=True)
+    wide = d + 1 + count
+    design = np.hstack([X, np.ones((n, 1)), np.zeros((n, count))])
+    x, t = np.eye(wide)[:d], np.eye(wide)[d + 1:]
+    if size == 1:
+        F, dims = np.vstack([t - x, t + x]), [("nonneg", 2 * d)]
+    else:
+        blocks = x.reshape(count, size, wide)
+        F = np.concatenate([t[:, None], blocks], axis=1).reshape(-1, wide)
+        dims = [("soc", size + 1)] * count
+    offset = np.zeros(len(F))
+    more, ends = [-t.sum(axis=0)], [total]
+    if rows:
+        some = np.random.default_rng(4).standard_normal((2, wide))
+        some[:, d:] = 0.0
+        more, ends = [*more, *some], [*ends, 0.7, 0.3]
+    return Problem(
+        Rows(design), base.losses, Quadratic(np.zeros(wide)), np.zeros(wide),
+        side=SideConstraints(
+            np.vstack([F, *more]), np.r_[offset, ends], (*dims, ("nonneg", len(more)))
+        ),
+    )
+
+
+@pytest.mark.parametrize("size", [1, 5])
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "squared"])
+def test_what_a_head_costs_may_be_a_budget(
+    loss: str, rows: bool, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(columns, "AT_ONCE", 5)
+    problem = within_budget(loss, 2.0, size=size, rows=rows)
+    assert loop.held_at_zero(problem)
+    found = cs.solve(problem, tol=1e-8)
+    assert found.status == "optimal"
+    assert cs.certify(problem, found.x, found.theta, found.multipliers, tol=1e-8).ok
+    best = whole(problem, monkeypatch, tol=1e-8)
+    assert found.value == pytest.approx(best.value, rel=2e-8)
+    budget = -3 if rows else -1
+    assert found.multipliers[budget] == pytest.approx(best.multipliers[budget], rel=1e-4)
+    assert found.x[151:].sum() == pytest.approx(2.0, rel=1e-7)
+    assert found.rounds[-1].features < 0.5 * problem.d
+    inside = problem.side.project_dual(found.multipliers)
+    np.testing.assert_allclose(found.multipliers, inside, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_column_that_a_budget_does_not_hold_is_no_certificate(size: int) -> None:
+    """The optimum of the first columns alone: its gap is no less than what the others are worth."""
+    problem = within_budget("absolute", 2.0, size=size)
+    best = cs.solve(problem, tol=1e-9)
+    held = HeldColumns.of(problem)
+    assert held is not None
+    features = np.zeros(problem.d, dtype=bool)
+    features[[*range(10, 60), 150]] = True
+    inside = held.norms.take(held.norms.any_of(features))
+    inside.spread(np.ones(len(inside), dtype=bool), features)
+    screened = columns.ScreenedColumns(
+        problem, interior_point.InteriorPoint(), "certified", 1e-9, (), None
+    )
+    screened.begin(None, cs.solve)
+    screened.working_set = features
+    reduced, lift = screened.reduce(screened.select())
+    lifted = lift(screened.solve(reduced, screened.select()))
+    proof = cs.certify(problem, lifted.x, lifted.theta, lifted.multipliers, tol=1e-9)
+    assert not proof.ok
+    assert proof.gap >= problem.primal(lifted.x) - best.value > 1.0
+    assert screened.asking(lifted.wanted).any()
+
+
+def test_where_a_budget_is_loose_few_columns_fit_as_well_as_all() -> None:
+    """The objective is down to rounding: it is certified at slopes of 0, and the rest stays out."""
+    for loss in ("absolute", "huber", "squared"):
+        for size in (1, 5):
+            problem = within_budget(loss, 60.0, size=size)
+            found = cs.solve(problem, tol=1e-8)
+            assert found.status == "optimal"
+            assert found.rounds[-1].features < problem.d
+            assert abs(found.value) <= 1e-10
+            assert not found.multipliers.any()

@@ -250,15 +250,19 @@ def at_best_helpers(
 
 
 def _at_norms(problem: Problem, x: Array, helpers: Index) -> Index:
-    """Put the `helpers` that hold a norm of a block, and cost something, at that norm, in `x`.
+    """Put the `helpers` that hold a norm of a block at that norm, in `x`.
 
-    The blocks have none of them. Returns which these are.
+    They cost something, or a budget bounds them; the blocks have none of them. Returns which these
+    are.
     """
     if problem.side is None or not len(problem.side.norms):
         return np.zeros(0, dtype=np.intp)
     helper, norms = np.zeros(problem.d, dtype=bool), problem.side.norms
     helper[helpers] = True
-    plain = helper & (problem.linear > 0.0) & (problem.column_sizes == 0.0)
+    plain = helper & (problem.linear > 0.0)
+    limited = norms.heads[norms.limited]
+    plain[limited] = helper[limited] & (problem.linear[limited] >= 0.0)
+    plain &= problem.column_sizes == 0.0
     form = problem.quadratic
     if not isinstance(form, Quadratic):
         return np.zeros(0, dtype=np.intp)

@@ -562,7 +562,8 @@ def substitute_bounds(draft: Draft) -> None:
     """Put the only upper bound of a cone's epigraph column in the column's place.
 
     Growing the column must never leave the cone: its coefficients form a point of the cone, as for
-    the head of a norm, or for ``t`` in the cone of ``sum_squares(w) <= t``.
+    the head of a norm, or for ``t`` in the cone of ``sum_squares(w) <= t``. Of several that share
+    a bound, a budget for norms of blocks, each stays what holds its own.
     """
     tally = count_columns(draft)
     sparse = draft.standard.rows.sparse
@@ -591,7 +592,8 @@ def substitute_bounds(draft: Draft) -> None:
     at_head = np.bincount(of, data * (inner & head), len(columns))
     beyond = np.bincount(of, data**2 * (inner & ~head), len(columns))
     chosen = np.flatnonzero(one & (at_head >= np.sqrt(beyond)))
-    chosen = chosen[np.unique(place[chosen], return_index=True)[1]]
+    shared = np.bincount(place[chosen], minlength=draft.inequalities.shape[0]) > 1
+    chosen = chosen[~shared[place[chosen]]]
     if not len(chosen):
         return
     factor = np.zeros(len(columns))
