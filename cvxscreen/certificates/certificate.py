@@ -1038,12 +1038,14 @@ def nearby_cost(
     the others is charged over their `reach`. A slope moved by s changes its term by at most
     ``|s| (|b + q theta - t| + e) + q s^2 / 2``.
     """
-    if int(mask.sum()) >= _MANY_FREE:
+    wanted, cost = int(mask.sum()), float("inf")
+    if wanted == 1:
+        cost = one_slope_cost(problem, r, mask, reach, pair, distance)
+    elif wanted >= _MANY_FREE:
         cost = alone_cost(problem, r, mask, reach, pair, distance)
-        if cost <= enough:
-            return cost
-    movable, wanted = Movable.of(problem, pair), int(mask.sum())
-    most, cost = 4 * wanted + 4, float("inf")
+    if cost <= enough:
+        return cost
+    movable, most = Movable.of(problem, pair), 4 * wanted + 4
     if len(movable.terms) < wanted:
         return cost
     for score in (movable.weight / np.maximum(movable.unit_cost, 1e-300), movable.weight):
@@ -1052,6 +1054,43 @@ def nearby_cost(
         some = movable.take(np.argpartition(-score, most)[:most]) if len(score) > most else movable
         cost = min(cost, moved_cost(problem, r, mask, reach, some, distance))
     return cost
+
+
+_CANDIDATES = 16
+"""Slopes that are asked for each way."""
+
+
+def one_slope_cost(
+    problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array,
+    pair: tuple[Array, Array, Array], distance: float,
+) -> float:
+    """The same where one coordinate is left: one slope takes up r there, either way another one.
+
+    That may be at an end of its box, with room one way: where whole numbers of terms balance, as
+    for a value at risk, none is inside.
+    """
+    if not isinstance(problem.design, Rows):
+        return float("inf")
+    (theta, t, t_error), f = pair, problem.losses
+    e = problem.design.take_columns(r.free[mask]).dense()[:, 0]
+    seen, rise, fall = e != 0.0, f.hi - theta, theta - f.lo
+    size, need = np.abs(e), float(r.above[mask][0]) * (1.0 + 1e-6)
+    rate = np.abs(f.b + f.q * theta - t) + f.e + t_error
+    rate += 4.0 * EPS * (np.abs(f.b) + np.abs(f.q * theta) + np.abs(t))
+    some = []
+    for room in (np.where(e > 0.0, rise, fall), np.where(e > 0.0, fall, rise)):
+        fit = np.flatnonzero(seen)
+        fit = fit[room[fit] * size[fit] >= need]
+        if len(fit) > _CANDIDATES:
+            fit = fit[np.argpartition(rate[fit] / size[fit], _CANDIDATES)[:_CANDIDATES]]
+        some.append(fit)
+    at = np.unique(np.concatenate(some))
+    left, move = ~mask & (reach > 0), need / size[at]
+    pushed = np.abs(problem.design.dense(at)[:, r.free[left]]) @ reach[left]
+    shift = problem.norms[at] * (distance + 0.5 * problem.norms[at] * move)
+    rates = rate[at] + 0.5 * f.q[at] * move + pushed + shift
+    cost = taken_up(e[at], rise[at], fall[at], rates, need)
+    return (cost + float(r.above[left] @ reach[left])) * (1.0 + 1e-6)
 
 
 _ROOM = 100.0

@@ -59,7 +59,7 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
 )
 from cvxscreen.solvers.second_order import Scaling, SecondOrderCones
-from cvxscreen.solvers.vertices import vertices
+from cvxscreen.solvers.vertices import vertex
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -107,9 +107,15 @@ EXCHANGES = 6
 LARGE_FACE = 1000
 """Unknowns of a face from which on nothing is exchanged: its factorisation costs as much as a step
 or more."""
-FEW, AT_LEAST = 2e7, 10
-"""Operations of one matrix of normal equations, beside what a step costs in any case, up to which
-a vertex is gone to by the short way."""
+PIVOTED = 8e4
+"""Entries of the terms up to which pivots lead from a start to a vertex. Grids of ten weights, LAD,
+hinges and CVaR with bounds, the simplex, sums and L1 norms, of the time of paths alone: 8,000 x 12
+0.07 to 0.7, 10,000 x 30 0.13 to 0.6, 20,000 x 60 0.2 to 1.2, 5,000 x 100 1.0 to 1.3; with ten times
+as many entries cold calls at 20,000 x 60 take twice as long as by the path, and 4,000 x 200 2 to 8
+times."""
+STEEP = 10.0
+"""Slopes of constraints there, in units of the most that the losses together can ask of one alone:
+an optimum that asks for more is left to the path."""
 CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
@@ -258,13 +264,13 @@ class InteriorPoint(SubproblemSolver):
             return "optimal" if run.reached else "inaccurate"
         if start is not None and run.go_to_vertex(start.x):
             return "optimal"
-        status = self._along(run, run.path(start))
+        # From the middle whatever the start: entered near the boundary, the path took twice the
+        # steps in relaxations around the last optimum of a grid, where it came to its end at all.
+        status = self._along(run, PrimalDualPath(run.terms))
         if status == "inaccurate" and not self.limits.spent(1):
-            # Entered close to the boundary, at a start that is not the optimum, the steps can
-            # shrink to nothing (constraints that hold with equality there), from the middle where
-            # constraints begin far from holding and get multipliers that are far too small.
-            path = run.path(None)
-            if path.raise_multipliers() or start is not None:
+            # Constraints that begin far from holding get multipliers that are far too small.
+            path = PrimalDualPath(run.terms)
+            if path.raise_multipliers():
                 run.reset_path()
                 status = self._along(run, path)
         return status
@@ -723,7 +729,7 @@ class PrimalDualPath:
     slacks and multipliers.
     """
 
-    def __init__(self, terms: IntervalTerms, x: Array | None = None) -> None:
+    def __init__(self, terms: IntervalTerms) -> None:
         f = self.terms = terms
         self.live = f.lo < f.hi
         self.has_low, self.has_high = np.isfinite(f.lo) & self.live, np.isfinite(f.hi) & self.live
@@ -743,7 +749,7 @@ class PrimalDualPath:
         self.dx = np.zeros(f.problem.d)
         self.M = terms.quadratic()
         self.linear_program = not (f.q.any() or self.M.any())
-        self._begin_within() if self.budgets else self._begin(x)
+        self._begin_within() if self.budgets else self._begin()
         self.At = f.adjoint(self.theta)
         self.first = (
             float(np.abs(self.x).max(initial=0.0)) + 1e-300,
@@ -772,8 +778,8 @@ class PrimalDualPath:
 
     # -- where it begins ------------------------------------------------------------------------
 
-    def _begin(self, x: Array | None) -> None:
-        """At `x` (of a proximal problem when omitted), every term central for it."""
+    def _begin(self) -> None:
+        """At the optimum of a proximal problem, every term central for it."""
         f = self.terms
         width = np.where(self.has_low & self.has_high, f.hi - f.lo, np.inf)
         finite = np.isfinite(width) & (width > 0)
@@ -790,8 +796,7 @@ class PrimalDualPath:
         middle[both] = 0.5 * (f.lo[both] + f.hi[both])
         one_sided = self.live & ~both & (f.q == 0)
         weight = np.where(one_sided, 0.01 * weight, weight)
-        proximal = self._least(weight, middle, f.problem.linear, self.M)
-        self.x = proximal if x is None else x
+        self.x = self._least(weight, middle, f.problem.linear, self.M)
         self.t = f.forward(self.x)
         away = np.abs(self.t - f.b)[self.live]
         reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
@@ -1339,19 +1344,6 @@ class Attempt:
             apart = bool((np.abs(f.E @ x + f.e) > VIOLATED * reach).any())
         return (gap, size) if np.isfinite(gap) and not apart else (np.inf, 0.0)
 
-    def path(self, start: Start | None) -> PrimalDualPath:
-        """Where the central path is entered."""
-        if start is None or not np.isfinite(start.x).all():
-            return PrimalDualPath(self.terms)
-        level = None
-        if self.best is not None and np.isfinite(self.best.gap):
-            level = self.best.gap / max(len(self.terms), 1)
-        path = PrimalDualPath(self.terms, np.array(start.x, dtype=np.float64))
-        if level is not None and level < path.level:
-            path.central(max(level, 1e-6 * path.level))
-            path.At = self.terms.adjoint(path.theta)
-        return path
-
     def answer(self) -> tuple[Array, Array, Array]:
         """x, slopes of the problem's own terms, multipliers of its side constraints."""
         f, best = self.terms, self.best
@@ -1527,18 +1519,36 @@ class Attempt:
         return self.reached
 
     def go_to_vertex(self, x: Array) -> bool:
-        """Whether few kinks and nothing else lead from near the optimum to it as their vertex."""
+        """Whether few kinks and linear constraints lead from x to the optimum as their vertex.
+
+        A constraint is a kink with slopes that no objective should ask for.
+        """
         f, d = self.terms, self.terms.problem.d
-        few = len(f) > d and len(f) * (d + AT_LEAST) ** 2 <= FEW
-        if not few or f.q.any() or len(f.e) or f.cones or not np.isfinite(f.hi - f.lo).all():
+        live = np.flatnonzero(f.lo < f.hi)
+        count = len(live) + len(f.e)
+        if f.q[live].any() or f.cones or len(f.constants) or not d <= count <= PIVOTED / d:
             return False
-        if not (f.lo < f.hi).all() or f.quadratic().any() or not np.isfinite(x).all():
+        if f.quadratic().any() or not np.isfinite(x).all():
             return False
-        of_all = f.take(np.arange(len(f))), f.b, f.lo, f.hi, f.problem.linear, x
-        got = vertices(*(part[None] for part in of_all))
-        if not got.found[0]:
+        rows = np.vstack([f.take(live), f.E])
+        endless = np.full(len(f.e), np.inf)
+        lo = np.concatenate([f.lo[live], -endless])
+        hi = np.concatenate([f.hi[live], endless])
+        hard = np.isinf(lo) | np.isinf(hi)
+        if hard.any():
+            sizes = np.abs(rows)
+            total = np.abs(f.problem.linear) + (hi - lo)[~hard] @ sizes[~hard]
+            asked = np.where(sizes[hard] > 0.0, total / np.maximum(sizes[hard], 1e-300), 0.0)
+            most = np.full(len(hi), np.inf)
+            most[hard] = STEEP * asked.max(axis=1)
+            lo, hi = np.maximum(lo, -most), np.minimum(hi, most)
+        got = vertex(rows, np.concatenate([f.b[live], -f.e]), lo, hi, f.problem.linear, x)
+        if got is None:
             return False
-        self.on_face |= self.consider(got.x[0], got.theta[0], np.zeros(0))
+        x, slopes = got  # which `consider` refuses where a constraint is still broken
+        theta = np.zeros(len(f))
+        theta[live] = slopes[: len(live)]
+        self.on_face |= self.consider(x, theta, -slopes[len(live):])
         return self.best is not None and self.gap <= VIOLATED * self.best.size
 
     def large(self, inside: Mask) -> bool:

@@ -151,7 +151,6 @@ class ScreenedRelaxation(
         self.accuracy = FIRST_GAP
         self.whole = self.mode == "safe"  # nothing may be assumed
         self.reduced: Problem | None = None
-        self.from_middle: SubproblemResult | None = None  # of the whole problem
 
     # -- where a call begins ----------------------------------------------------------------
 
@@ -371,23 +370,8 @@ class ScreenedRelaxation(
             if exact:
                 values = reduced.losses.value(centre.margins[kept])
                 target = OF_KEPT * float(values[np.isfinite(values)].sum())
-        if not self.rounds and self.known is None:
-            start = None  # a sample's optimum: from the middle it takes no more steps
         self.result = call_checked(self.inner, reduced, start, target)
-        whole = not self.predicted and self.weight == 0.0
-        if start is not None and self.stuck(target):
-            # An interior point method may not get away from a point at the boundary.
-            known = self.from_middle if whole else None
-            self.result = known or call_checked(self.inner, reduced, None, target)
-        elif start is None and whole:
-            self.from_middle = self.result
         return self.result if self.result.usable else None
-
-    def stuck(self, target: float) -> bool:
-        """Whether the solver stopped far from its target."""
-        gap = float(self.result.info.get("gap", 0.0))
-        size = 0.0 if self.centre is None else abs(self.centre.value)
-        return self.result.status != "optimal" and not gap <= max(target, LAST_GAP * size)
 
     def evaluate(self, lifted: tuple[Array, Array], selection: Selection) -> Candidate:
         """Margins and objective on all terms."""

@@ -104,7 +104,7 @@ def vertex(
         if last == len(order):
             return None
         entering, length = met[order[last]], when[order[last]]
-        idle += bool(length * float(rate.max()) <= LEVEL * far)
+        idle += count >= d and bool(length * float(rate.max()) <= LEVEL * far)
         if idle > IDLE:
             return None
         away -= length * rate

@@ -195,6 +195,86 @@ def test_bounded_coordinates_are_charged_where_that_is_enough(
         assert Fraction(proof.gap) >= lost
 
 
+def at_the_ends() -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
+    """Three terms, none with a slope inside, a coordinate that nothing bounds and one in [0, 4].
+
+    Problem, rows, an optimum y, and the point x at which the first term is what balances cheapest:
+    it pushes the other coordinate as well. Upward the last one is asked, which is at its kink.
+    """
+    A = np.array([[-1.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
+    losses = Losses(np.array([-3.0, 1.0, 9.0]), 0.0, 0.0, np.zeros(3), np.array([0.5, 0.5, 0.5]))
+    linear = np.array([2.0**-10 - 0.5, 2.0**-11])
+    box = SideConstraints(
+        np.array([[0.0, 1.0], [0.0, -1.0]]), np.array([0.0, 4.0]), (("nonneg", 2),)
+    )
+    problem = Problem(Rows(A), losses, Quadratic(np.zeros(2)), linear, side=box)
+    return problem, A, np.array([3.0, 0.0]), np.array([9.0, 4.0])
+
+
+def test_what_one_slope_takes_up_beside_bounds_is_attained() -> None:
+    """With no slope inside its interval: what is lost is the cost, no less than 0.99 of it."""
+    problem, A, best, x = at_the_ends()
+    theta = np.array([0.0, 0.5, 0.0])
+    r = A.T @ theta + problem.linear
+    residual = module.Residual(np.arange(2), r, np.zeros(2))
+    mask, reach = np.array([True, False]), np.array([0.0, 4.0])
+    pair = theta, A @ x, np.zeros(3)
+    cost = Fraction(module.one_slope_cost(problem, residual, mask, reach, pair, 0.0))
+    lost = exact_value(problem, A, x) - exact_value(problem, A, best)
+    assert lost <= cost
+    assert cost * (1 - Fraction(1, 10**5)) <= lost
+    assert Fraction(99, 100) * cost < lost
+    # Slopes that all have to fall, or to rise, leave one way without room.
+    for ends in (np.array([0.0, 0.0, 0.0]), np.array([0.0, 0.5, 0.5])):
+        cannot = ends, A @ x, np.zeros(3)
+        some = residual if ends[1] else residual._replace(value=-r)
+        assert np.isinf(module.one_slope_cost(
+            problem, some, mask, reach, cannot, 0.0)) == (ends[2] > 0.0)
+    far = residual._replace(value=2.0**12 * r)
+    assert np.isinf(module.one_slope_cost(problem, far, mask, reach, pair, 0.0))
+
+
+@pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_whole_number_of_terms_in_the_tail_is_certified(
+    stored: Any, dtype: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value at risk: 40 of 400 terms at one end, all others at the other one, none inside."""
+    rng, n, d = np.random.default_rng(5), 400, 3
+    returns = rng.integers(-8, 9, (n, d)) / 64.0
+    A = np.c_[-returns, -np.ones(n)].astype(dtype)
+    losses = Losses(np.zeros(n), 0.0, 0.0, np.zeros(n), np.full(n, 1.0 / 40.0))
+    side = SideConstraints(
+        sp.csr_matrix(np.vstack([np.r_[np.ones(d), 0.0], np.eye(d, d + 1)])),
+        np.r_[-1.0, np.zeros(d)], (("zero", 1), ("nonneg", d)),
+    )
+    problem = Problem(
+        Rows(stored(A)), losses, Quadratic(np.zeros(d + 1)), np.r_[np.zeros(d), 1.0], side=side
+    )
+    for x in np.vstack([np.eye(d), rng.dirichlet(np.ones(d), 3)]):
+        loss = np.sort(-returns @ x)[::-1]
+        level = loss[39]
+        theta = np.where(-returns @ x > level, 1.0 / 40.0, 0.0)
+        at = np.flatnonzero(-returns @ x == level)
+        theta[at[: 40 - int(np.count_nonzero(theta))]] = 1.0 / 40.0
+        assert np.count_nonzero(theta) == 40
+        point = np.r_[x, level]
+        pull = A.astype(np.float64).T @ theta + problem.linear
+        multipliers = np.r_[pull[:d].min(), pull[:d] - pull[:d].min()]
+        proof = certify(problem, point, theta, multipliers, tol=1e-9)
+        assert np.isinf(proof.within)
+        exact = A.astype(np.float64)
+        for other in rng.dirichlet(np.ones(d), 20):
+            away = np.r_[other, np.sort(-returns @ other)[::-1][39]]
+            lost = exact_value(problem, exact, point) - exact_value(problem, exact, away)
+            assert Fraction(proof.gap) >= lost
+    best = cs.solve(problem, tol=1e-9)
+    assert best.certificate.ok
+    monkeypatch.setattr(module, "one_slope_cost", lambda *_: np.inf)
+    without = certify(problem, best.x, best.theta, best.multipliers, tol=1e-12)
+    assert without.gap >= best.certificate.gap
+
+
 def normed(
     seed: int, *, free: int = 0, units: bool = False, dtype: type = np.float64
 ) -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:

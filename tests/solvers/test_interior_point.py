@@ -240,6 +240,76 @@ def test_a_start_far_from_the_optimum_costs_no_look_at_its_face(
     assert looked == [0]
 
 
+def held(kind: str, d: int, seed: int, shift: float = 0.0, weight: float = 5.0) -> Problem:
+    """Absolute losses with an L1 norm beside linear constraints, no two terms alike."""
+    rng, n = np.random.default_rng(seed), 25 * d
+    A, w = rng.standard_normal((n, d)), rng.standard_normal(d) * (rng.random(d) < 0.7)
+    ends = np.r_[np.ones(n), np.full(d, weight)]
+    losses = Losses(np.r_[A @ w + 0.5 * rng.standard_t(3, n), np.zeros(d)], 0.0, 0.0, -ends, ends)
+    signs, total, none = np.eye(d), np.ones((1, d)), np.zeros((0, d))
+    equal, below, offsets = {
+        "signs": (none, signs, np.zeros(d) - 0.1 * shift),
+        "box": (none, np.vstack([signs, -signs]), np.full(2 * d, 0.3 + 0.1 * shift)),
+        "sum": (total, none, np.array([-1.0 - shift])),
+        "simplex": (total, signs, np.r_[-1.0 - shift, np.zeros(d)]),
+        "rows": (none, -np.abs(A[:7]), np.full(7, 0.5 + 0.1 * shift)),
+    }[kind]
+    dims = ("zero", len(equal)), ("nonneg", len(below))
+    side = SideConstraints(
+        np.vstack([equal, below]), offsets, tuple(pair for pair in dims if pair[1])
+    )
+    return Problem(
+        Rows(np.vstack([A, np.eye(d)])), losses, Quadratic(np.zeros(d)), np.zeros(d), side=side
+    )
+
+
+@pytest.mark.parametrize("kind", ["signs", "box", "sum", "simplex", "rows"])
+def test_pivots_lead_from_a_neighbour_to_the_vertex_beside_constraints(kind: str) -> None:
+    """Of another weight, also where the start is no longer feasible; no step, and exact duals."""
+    problem = held(kind, 12, 0)
+    first = SOLVE(problem, target=1e-12)
+    start = Start(first.x, first.theta, multipliers=first.multipliers)
+    for shift, weight in ((0.0, 7.0), (0.0, 3.0), (0.5, 5.0), (-0.4, 5.0)):
+        near = held(kind, 12, 0, shift, weight)
+        again = SOLVE(near, start, 1e-12)
+        assert again.status == "optimal"
+        assert again.info["steps"] == 0
+        proof = certify(near, again.x, again.theta, again.multipliers, tol=1e-9)
+        assert proof.ok, proof.reason
+        cold = SOLVE(near, None, 1e-12)
+        assert cold.info["steps"] > 0
+        assert near.primal(again.x) == pytest.approx(near.primal(cold.x), rel=1e-10)
+        if "si" not in kind:  # a sign and an absolute value share their kink
+            np.testing.assert_allclose(again.multipliers, cold.multipliers, atol=1e-7)
+
+
+def test_pivots_are_refused_where_a_constraint_stays_broken() -> None:
+    """No point satisfies both; a slope that holds one at any cost is no multiplier."""
+    problem = held("signs", 6, 1)
+    start = Start(np.ones(6), np.zeros(problem.n))
+    side = SideConstraints(
+        np.vstack([np.eye(6), -np.ones((1, 6))]), np.r_[np.zeros(6), -1.0], (("nonneg", 7),)
+    )
+    never = replace(problem, side=side)
+    assert not Attempt(IntervalTerms.of(never), 0.0).go_to_vertex(start.x)
+    assert SOLVE(never, start, 1e-10).status == "infeasible"
+
+
+def test_squares_cones_and_many_entries_are_no_matter_for_pivots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is no sum of kinks, and what would take longer than the path, is left to that."""
+    problem = held("box", 5, 2)
+    x = SOLVE(problem, target=1e-12).x
+    assert Attempt(IntervalTerms.of(problem), 0.0).go_to_vertex(x)
+    curved = replace(problem, quadratic=Quadratic(np.ones(5)))
+    bent = replace(problem, losses=replace(problem.losses, q=np.full(problem.n, 0.1)))
+    for other in (curved, bent):
+        assert not Attempt(IntervalTerms.of(other), 0.0).go_to_vertex(x)
+    monkeypatch.setattr(interior_point, "PIVOTED", 100.0)
+    assert not Attempt(IntervalTerms.of(problem), 0.0).go_to_vertex(x)
+
+
 def wide(n: int = 20, d: int = 60, twice: bool = False) -> Problem:
     """An absolute loss with an L1 norm; `twice`: half of it in terms of their own."""
     r = np.random.default_rng(1)

@@ -28,6 +28,11 @@ alone = of(
     f"{PROOF}::test_terms_of_one_coordinate_without_room_leave_it_to_the_others",
     f"{PROOF}::test_rows_of_one_entry_bound_coordinates_however_many_they_are",
 )
+one = of(
+    "certificates/certificate.py",
+    f"{PROOF}::test_what_one_slope_takes_up_beside_bounds_is_attained",
+    f"{PROOF}::test_a_whole_number_of_terms_in_the_tail_is_certified",
+)
 own = of(
     "certificates/certificate.py",
     f"{PROOF}::test_what_a_residual_costs_beside_an_l1_norm_is_attained",
@@ -91,6 +96,12 @@ inner = of(
     f"{INNER}::test_only_a_rounding_error_is_moved_onto_a_bound", f"{INNER}::test_constraints",
     f"{INNER}::test_infeasible",
 )
+to_vertex = of(
+    "solvers/interior_point.py",
+    f"{INNER}::test_pivots_lead_from_a_neighbour_to_the_vertex_beside_constraints",
+    f"{INNER}::test_pivots_are_refused_where_a_constraint_stays_broken",
+    f"{INNER}::test_squares_cones_and_many_entries_are_no_matter_for_pivots",
+)
 CONES = "solvers/test_second_order.py"
 coned = of(
     "solvers/interior_point.py",
@@ -124,6 +135,23 @@ FAULTS = (
           "error = factor * size * problem.column_sizes + EPS * np.abs(value)",
           "error, value = 0.0 * value, 0.0 * value", "a gap that is too small",
           f"{PROOF}::test_an_optimum_of_marks_is_certified_though_fewer_slopes_than_coordinates_have_room"),
+    one("what one slope pushes is free", DROPPED,
+        "rates = rate[at] + 0.5 * f.q[at] * move + pushed + shift",
+        "rates = rate[at] + 0.5 * f.q[at] * move + shift", "a gap that is too small"),
+    one("what the bounded coordinates are off by is free", DROPPED,
+        "return (cost + float(r.above[left] @ reach[left])) * (1.0 + 1e-6)",
+        "return cost * (1.0 + 1e-6)", "a gap that is too small"),
+    one("one slope leaves its box", DROPPED,
+        "cost = taken_up(e[at], rise[at], fall[at], rates, need)",
+        "cost = taken_up(e[at], rise[at] + np.inf, fall[at] + np.inf, rates, need)",
+        "a slope is moved where it cannot be"),
+    one("a slope that rises has the room to fall", SWAPPED,
+        "(np.where(e > 0.0, rise, fall), np.where(e > 0.0, fall, rise))",
+        "(np.where(e > 0.0, fall, rise), np.where(e > 0.0, fall, rise))",
+        "one way nothing is asked"),
+    to_vertex("equations have their multipliers turned round", SIGN,
+              "self.consider(x, theta, -slopes[len(live):])",
+              "self.consider(x, theta, slopes[len(live):])", "a vertex is refused"),
     alone("what others push onto a coordinate is not taken up", DROPPED,
           "more = r.above[places] + np.abs(rows[:, r.free[places]]).T @ move",
           "more = r.above[places]", "a gap that is too small"),
