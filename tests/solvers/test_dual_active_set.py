@@ -177,6 +177,25 @@ def test_small_problems_do_not_wait_for_a_compiler(
     assert dual_coordinate_descent.ready(problem, DualActiveSet())
 
 
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray])
+@pytest.mark.parametrize("loss", ["squared_hinge", "hinge"])
+def test_smooth_losses_of_sparse_rows_do_not_wait_for_what_is_loaded(
+    loss: str, storage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others do, as does everything before coordinate descent has been used."""
+    A = np.eye(60, 6, k=-1) + np.eye(60, 6)
+    problem = cvxscreen.svm(storage(A), np.where(np.arange(60) % 2, 1.0, -1.0), loss=loss)
+    descend = dual_coordinate_descent.descend
+    monkeypatch.setattr(dual_coordinate_descent, "before_loading", lambda problem: True)
+    monkeypatch.setattr(dual_coordinate_descent, "charge", lambda problem, times: None)
+    monkeypatch.setattr(dual_coordinate_descent, "CLOCK", SimpleNamespace(bought=True))
+    for loaded in (False, True):
+        stand_in = SimpleNamespace(loaded=loaded, signatures=descend.signatures)
+        monkeypatch.setattr(dual_coordinate_descent, "descend", stand_in)
+        ready = dual_coordinate_descent.ready(problem, Newton())
+        assert ready is (loaded and loss == "squared_hinge" and problem.design.sparse)
+
+
 def test_side_constraints_are_refused(rng: np.random.Generator) -> None:
     problem = make("hinge", rng)
     side = cvxscreen.core.cones.SideConstraints(np.eye(D), np.zeros(D), (("nonneg", D),))
