@@ -286,3 +286,16 @@ def test_the_size_decides_by_what_a_plain_solve_takes(
 ) -> None:
     reason = measure(problem(name, n=n)).why_not(solver)
     assert (not reason) == taken, reason
+
+
+@pytest.mark.parametrize("columns", [3, 6])
+def test_what_defines_predictions_in_few_rows_is_data(columns: int) -> None:
+    """Columns that only an eliminated one in a loss brings in are coordinates all the same."""
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((600, columns))
+    y = X @ np.arange(1.0, columns + 1.0) + rng.standard_normal(600)
+    w, b, f = cp.Variable(columns), cp.Variable(), cp.Variable(600)
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(f - y) + 2 * cp.norm1(w)), [f == X @ w + b])
+    found = problem.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(problem).recognised
+    assert found == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-7)

@@ -323,12 +323,12 @@ def _count(draft: Draft) -> ColumnCounts:
     arguments = standard.argument_uses()
     occurs = (zero + cone + count(inside.indices) + arguments > 0).astype(np.float64)
     indirect = np.zeros(size)
+    for weights in draft.terms.weights:
+        indirect[picked(weights, sparse).indices] = 1.0
     for found in draft.eliminations:
         # A later elimination may define a column of an earlier one, never the other way round.
         seen = (occurs + indirect)[found.columns] > 0
         indirect += abs(found.needs).T @ seen.astype(np.float64)
-    for weights in draft.terms.weights:
-        indirect[picked(weights, sparse).indices] = 1.0
     return ColumnCounts(
         zero=zero,
         cone=cone,
