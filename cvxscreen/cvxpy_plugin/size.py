@@ -97,7 +97,9 @@ own solvers are not for, compiled loops besides (CPU, machine loaded: sparse hin
 entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200 710 for 190, estimated 160;
 4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420, estimated 1,700; squares
 beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770 for 460, estimated
-280; 6,000 x 100 830 for 1,440, estimated 900)."""
+280; 6,000 x 100 830 for 1,440, estimated 900). The second also for norms of residuals (8,000 x 14
+and 6,000 x 20, estimated 150 and 170: 150 to 220 for 130; 14,000 x 14, estimated 260, 150 for
+220)."""
 
 NO_QUICKER = 0.01
 """Seconds below which a plain solve is none that screening would do in less, and does not count
@@ -216,11 +218,12 @@ OF_CONE_ENTRY = 1.2e-6
 """The same for each entry where a cone of residuals takes the place of squares (a norm alone, one
 beside an L1 norm, or bounded on the simplex, 3,000 x 12 to 100,000 x 20: 1 to 2 times)."""
 
-SQUARES_ALONE, SQUARES_BESIDE = 0.04, 0.2
-"""Estimated seconds from which on squares over data are worth it: where nothing but an L1 norm
-stands beside them (500 x 100, 100 x 500: 15 and 17 ms, plainly 36 and 90), and otherwise (an L1
-norm and bounds, loaded machine: 1,000 x 100 22 ms for 16, estimated 0.15; 3,000 x 100 18 for 72,
-8,000 x 100 25 for 250)."""
+LEAST_SQUARES, TIED_SQUARES = 0.05, 0.02
+"""Estimated seconds from which on squares over data are worth it, the second where constraints tie
+coordinates and OSQP is the solver (1,000 x 10 to 20,000 x 14 and 1,000 x 100, alone, or beside
+signs, bounds, an L1 norm, equations, the simplex: from an estimate of 0.05 on first calls 0.02 to
+0.36 of a plain solve, 0.04 to 0.3 tied from 0.02 on, and at other values of a parameter 0.05 to
+1.2; estimated 0.02, not tied, 0.4 to 0.7 and 0.7 to 2)."""
 
 LOOPED = 500
 """Bounds of a norm or a sum of squares from a Python loop, from which on they are worth it: CVXPY
@@ -248,8 +251,8 @@ class Needs(NamedTuple):
     ----------
     terms, at_least : float
         And the seconds that a plain solve of so many has to take all the same.
-    seconds, squares : float
-        Of a plain solve: what it takes for terms, and for squares over data.
+    seconds : float
+        Of a plain solve.
     wide : float
         Entries of the data.
     unsure : bool
@@ -259,7 +262,6 @@ class Needs(NamedTuple):
     terms: float
     at_least: float
     seconds: float
-    squares: float
     wide: float
     unsure: bool
 
@@ -369,7 +371,7 @@ class Size(NamedTuple):
 
     def short_squares_pay(self) -> bool:
         """Whether a plain solve is worth writing long residuals as a triangle's."""
-        return self._seconds_of_squares() >= SQUARES_BESIDE
+        return self._seconds_of_squares() >= LEAST_SQUARES
 
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds` of the whole problem, rather too little."""
@@ -385,7 +387,8 @@ class Size(NamedTuple):
 
     def first(self, solver: str = "") -> float:
         """`FIRST`, for the solver of CVXPY that it would be."""
-        return FIRST_OSQP if self._osqp(solver) else FIRST
+        of_squares = self._seconds_of_squares() > self.seconds(solver)
+        return FIRST_OSQP if self._osqp(solver) or of_squares else FIRST
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)
@@ -413,8 +416,8 @@ class Size(NamedTuple):
         slow = seconds >= (max(due, of_blocks) if self.blocks else due)
         if self.grouped and not self._osqp(solver):
             slow &= self.quadratic and seconds >= GROUPED
-        slower = TIED if self.tied and self._osqp(solver) else 1.0
-        slow |= slower * self._seconds_of_squares() >= self.needs.squares
+        tied = self.tied and self._osqp(solver)
+        slow |= self._seconds_of_squares() >= (TIED_SQUARES if tied else LEAST_SQUARES)
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
         least = of_blocks if self.blocks else ALONE if self.curved else COLUMNS
         enough |= self.seconds_of_columns(solver) >= least
@@ -1055,10 +1058,9 @@ class _Walk:
             else:
                 alone = simple and not (self.squares or self.conic)
                 seconds = ALONE if alone else BESIDE if self.conic or sparse else KINKED_BESIDE
-        squares = SQUARES_ALONE if self._lasso else SQUARES_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
         at_least = AT_LEAST if terms == OTHERWISE else 0.0
-        return Needs(terms, at_least, seconds, squares, wide, unsure)
+        return Needs(terms, at_least, seconds, wide, unsure)
 
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""

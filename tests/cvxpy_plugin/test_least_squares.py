@@ -276,9 +276,9 @@ def test_with_few_rows_for_each_coordinate_they_are_left_to_cvxpy() -> None:
     ("name", "n", "solver", "taken"),
     [
         ("alone", 2_000, "", False), ("alone", 50_000, "", True),
-        ("simplex", 2_000, "", False), ("simplex", 12_000, "", True),
-        ("simplex", 12_000, "CLARABEL", False), ("simplex", 50_000, "CLARABEL", True),
-        ("intercept", 12_000, "", False), ("intercept", 50_000, "", True),
+        ("simplex", 2_000, "", False), ("simplex", 6_000, "", True),
+        ("simplex", 6_000, "CLARABEL", False), ("simplex", 20_000, "CLARABEL", True),
+        ("intercept", 6_000, "", False), ("intercept", 20_000, "", True),
     ],
 )
 def test_the_size_decides_by_what_a_plain_solve_takes(

@@ -30,7 +30,7 @@ FEW = 0.25 * RNG.standard_normal((6, D))
 
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size, "SQUARES_BESIDE", 0.0)
+    monkeypatch.setattr(size, "LEAST_SQUARES", 0.0)
     monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
 
 

@@ -137,7 +137,7 @@ def flat_dual(constraint: Any) -> np.ndarray:
 @pytest.mark.parametrize("form", cones())
 def test_a_cone_that_is_a_constraint(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many dual values as residuals come back."""
-    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.SQUARES_BESIDE", 0.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.LEAST_SQUARES", 0.0)
     screened, plain = cones()[form], cones()[form]
     screened.solve(method="screen", always=True)
     plain.solve(solver="CLARABEL", tol_gap_rel=1e-9)
@@ -284,7 +284,7 @@ def test_data_that_are_not_finite_are_left_to_cvxpy(bad: float) -> None:
 
 def test_they_are_taken_from_a_size_on() -> None:
     data = np.broadcast_to(1.0, (100_000, 20))
-    long, short = (cp.Constant(data[:n]) for n in (100_000, 2_000))
+    long, short = (cp.Constant(data[:n]) for n in (100_000, 1_000))
     w, P = cp.Variable(20), cp.Parameter((100_000, 20))
     for fixed, taken in ((long, True), (short, False), (P, True)):
         for length in (cp.norm(fixed @ w - 1.0), cp.sum_squares(fixed @ w - 1.0)):
