@@ -220,5 +220,5 @@ def test_data_in_a_parameter_count() -> None:
     data, y = np.broadcast_to(1.0, (100_000, 20)), cp.Parameter(100_000)
     far = [cp.norm(cp.Constant(data) @ w - y) <= level]
     assert measured(cp.Problem(cp.Minimize(cp.norm1(w)), far)).why_not() == ""
-    few = [cp.norm(cp.Constant(data[:2000]) @ w - y[:2000]) <= level]
+    few = [cp.norm(cp.Constant(data[:1000]) @ w - y[:1000]) <= level]
     assert measured(cp.Problem(cp.Minimize(cp.norm1(w)), few)).why_not() != ""
