@@ -11,8 +11,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen.cvxpy_plugin.recognise import draft
 from cvxscreen.cvxpy_plugin.size import measure
 
 N, D = 240, 10
@@ -299,3 +301,19 @@ def test_what_defines_predictions_in_few_rows_is_data(columns: int) -> None:
     found = problem.solve(method="screen", always=True)
     assert cvxscreen.Report.of(problem).recognised
     assert found == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-7)
+
+
+def test_a_variable_whose_part_in_a_loss_was_overlooked_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With no column counted as a loss's, w looks like a helper whose best value is 0."""
+    monkeypatch.setattr(
+        draft, "picked", lambda weights, rows: sp.csr_array((1, rows.shape[1]))
+    )
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((600, 3))
+    y = X @ np.arange(1.0, 4.0) + rng.standard_normal(600)
+    w, b, f = cp.Variable(3), cp.Variable(), cp.Variable(600)
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(f - y) + 2 * cp.norm1(w)), [f == X @ w + b])
+    reasons = " ".join(cvxscreen.explain(problem).reasons)
+    assert "eliminated with something of it overlooked" in reasons

@@ -66,6 +66,9 @@ FEW = 200
 AGREEMENT = 1e-9
 """Largest relative difference of the two objectives."""
 
+BALANCED = 1e-7
+"""What multipliers may leave of the gradient of an eliminated variable; slopes are divisions."""
+
 SOLVED = 1e-6
 """The same where helpers in cones of matrices are put at their best values by a solver of cones,
 which ends at 1e-8."""
@@ -199,6 +202,8 @@ def check(
                 _compare_slacks(recognition, found)
     if recognition.standard.cones:  # what is restored are multipliers of rows in cones
         _compare_gradients(recognition, x, z, sample, part)
+        if sample is None and budgets is None:
+            _compare_eliminated(recognition, x, z)
 
 
 def _at(level: Level, recognition: Recognition, part: Problem, x: Array) -> Array:
@@ -552,6 +557,30 @@ def _compare_gradients(
     scale += float(np.sqrt(part.n) * part.sizes.max(initial=0.0) * steepest)
     if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:
         raise NotScreenable("the multipliers of the recognised problem are not the original's")
+
+
+def _compare_eliminated(recognition: Recognition, x: Array, z: Array) -> None:
+    """What was eliminated is balanced by the multipliers that go with the slopes at `x`.
+
+    So it is where it has its best value for the core; a variable whose part in a loss was
+    overlooked is not. Where a loss has a kink at `x` any slope will do.
+    """
+    problem = recognition.problem
+    slopes = problem.losses.slope(problem.design.forward(x))
+    side, subgradient, shares = np.zeros(recognition.side.shape[0]), None, None
+    if isinstance(problem.penalty, L1):
+        subgradient = problem.penalty.kappa * np.sign(x)
+    if recognition.maxima is not None:
+        shares = recognition.maxima.shares(recognition.maxima.values(x), None)
+    multipliers = recognition.multipliers(z, slopes, side, subgradient, shares)
+    left = recognition.residual(z, multipliers)
+    left[recognition.core] = 0.0
+    scale = 1.0 + float(np.abs(multipliers).max(initial=0.0))
+    scale += float(np.abs(recognition.standard.quadratic @ z).max(initial=0.0))
+    steepest = float(np.abs(slopes).max(initial=0.0))
+    scale += float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * steepest)
+    if not float(np.abs(left).max()) <= BALANCED * scale:
+        raise NotScreenable("a variable was eliminated with something of it overlooked")
 
 
 def _eliminated(recognition: Recognition, values: Array) -> float:
