@@ -296,6 +296,9 @@ def certify(
         size = cancelled(problem, theta, t, values)
         scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, imbalance, side, scale=scale)
+    if found.ok and len(problem.free_index) and lost_in_rounding(problem, x, theta, values, primal):
+        reason = "the point is so far out that its objective is lost in rounding"
+        found = replace(found, ok=False, reason=reason)
     if not len(problem.free_index) and not hard_rows(f).any():
         return found
     return _with_residuals(found, problem, t, of_free)
@@ -598,6 +601,28 @@ def losses_at_zero(problem: Problem) -> float:
     return float(values[~hard_rows(problem.losses)].sum())
 
 
+FAR_AWAY, LOST = 4.0, 1e-3
+"""How much may cancel where there are kinks, in units of what their places add: at a perfect fit it
+is 2. And the share of the objective, or of this unit, that rounding may be. Of what is flat forever
+(Huber's loss beside a line) points at 1e23 are optimal to the rounding of their losses, and have no
+value."""
+
+
+def size_of_kinks(problem: Problem, theta: Array) -> float:
+    """The losses at 0 and ``sum_i |b_i theta_i|``: what the places of the kinks add."""
+    return float(np.abs(problem.losses.b * theta).sum()) + losses_at_zero(problem)
+
+
+def lost_in_rounding(
+    problem: Problem, x: Array, theta: Array, values: Array, primal: float
+) -> bool:
+    """Whether losses and linear term are so large at x that nothing is left of their sum."""
+    rounding = EPS * (float(np.abs(values).sum()) + float(np.abs(problem.linear) @ np.abs(x)))
+    if rounding <= LOST * abs(primal):
+        return False
+    return bool(problem.losses.b.any()) and rounding > LOST * size_of_kinks(problem, theta)
+
+
 def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     """What cancels where objective and gap are 0.
 
@@ -606,10 +631,9 @@ def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too. Beside other kinks that would
     dwarf all losses where the data are large, and any point would be exact to its rounding.
     """
-    sizes = np.abs(problem.losses.b * theta) + np.abs(t * theta)
-    total = float(values.sum() + sizes.sum())
+    total = float(values.sum() + np.abs(problem.losses.b * theta).sum() + np.abs(t * theta).sum())
     if problem.losses.b.any():
-        return total
+        return min(total, FAR_AWAY * size_of_kinks(problem, theta))
     form = problem.quadratic
     steepest = float(form.diagonal.max(initial=0.0))
     if form.matrix is not None:

@@ -195,6 +195,32 @@ def test_bounded_coordinates_are_charged_where_that_is_enough(
         assert Fraction(proof.gap) >= lost
 
 
+def test_a_point_so_far_out_that_its_value_is_rounding_is_refused() -> None:
+    """Huber's loss falls beside a line that rises as steeply: flat forever, and optimal there."""
+    n = 64
+    y = np.random.default_rng(3).integers(-200, 200, n) / 64.0
+    losses = Losses(y, 0.0, np.full(n, float(n)), np.full(n, -1.0 / n), np.full(n, 1.0 / n))
+    rows = np.c_[np.ones(n), np.tile([1.0, -1.0], n // 2)]
+    problem = Problem(Rows(rows), losses, Quadratic(np.zeros(2)), np.array([1.0, 0.0]))
+    slopes = np.full(n, -1.0 / n)
+    assert certify(problem, np.array([-100.0, 0.0]), slopes, tol=1e-8).ok
+    for far in (-1e18, -1e23):
+        proof = certify(problem, np.array([far, 0.0]), slopes, tol=1e-7)
+        assert not proof.ok
+        # Slopes that are off by their last bits: a gap that is small beside what cancels alone.
+        off = slopes * (1.0 - 2.0**-40)
+        proof = certify(problem, np.array([far, 0.0]), off, tol=1e-7)
+        assert not proof.ok
+        assert proof.relative_gap > 1.0
+    one = replace(problem, design=Rows(rows[:, :1]), linear=np.ones(1),
+                  quadratic=Quadratic(np.zeros(1)), layout=None)
+    proof = certify(one, np.array([-1e23]), slopes, tol=1e-7)
+    assert proof.gap == 0.0
+    assert "lost in rounding" in proof.reason
+    fitted = replace(one, linear=np.zeros(1), losses=replace(losses, b=np.full(n, 2.0)))
+    assert certify(fitted, np.array([2.0]), np.zeros(n), tol=1e-9).ok
+
+
 def at_the_ends() -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
     """Three terms, none with a slope inside, a coordinate that nothing bounds and one in [0, 4].
 

@@ -33,6 +33,10 @@ one = of(
     f"{PROOF}::test_what_one_slope_takes_up_beside_bounds_is_attained",
     f"{PROOF}::test_a_whole_number_of_terms_in_the_tail_is_certified",
 )
+far_out = of(
+    "certificates/certificate.py",
+    f"{PROOF}::test_a_point_so_far_out_that_its_value_is_rounding_is_refused",
+)
 own = of(
     "certificates/certificate.py",
     f"{PROOF}::test_what_a_residual_costs_beside_an_l1_norm_is_attained",
@@ -135,6 +139,12 @@ FAULTS = (
           "error = factor * size * problem.column_sizes + EPS * np.abs(value)",
           "error, value = 0.0 * value, 0.0 * value", "a gap that is too small",
           f"{PROOF}::test_an_optimum_of_marks_is_certified_though_fewer_slopes_than_coordinates_have_room"),
+    far_out("a point whose value is lost in rounding", DROPPED,
+            "if rounding <= LOST * abs(primal):", "if True:",
+            "a point far out is certified, with a value that is none"),
+    far_out("what cancels far out is a scale", DROPPED,
+            "return min(total, FAR_AWAY * size_of_kinks(problem, theta))", "return total",
+            "any point far out is certified"),
     one("what one slope pushes is free", DROPPED,
         "rates = rate[at] + 0.5 * f.q[at] * move + pushed + shift",
         "rates = rate[at] + 0.5 * f.q[at] * move + shift", "a gap that is too small"),
