@@ -6,7 +6,9 @@ Sparse text and other sparse sets from DATA (a folder with NAME.npz; those it la
 text-like and other sparse rows, and dense rows from tall to wide, hinge and squared hinge, no
 intercept, C = 0.01, 1 and 100. CPU seconds of this process, the least of `--repeat` runs taken in
 turns with the peers', validation of the data included; a first fit before the clock starts
-compiles, and its CPU seconds are printed.
+compiles, and its CPU seconds are printed. Compiled loops are loaded only once they pay, so that the
+first few fits of a process can take longer than later ones (a9a, hinge, C = 0.01: 60 to 84 ms, from
+the fifth on 18); with few repetitions the least of them is still such a fit.
 
 A peer gets the loosest of its tolerances with which its primal value is within 1e-6, relative, of
 the optimum; the optimum is known from below by the dual value, computed here from the data, of a
