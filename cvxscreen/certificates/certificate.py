@@ -1095,24 +1095,23 @@ def one_slope_cost(
     """
     if not isinstance(problem.design, Rows):
         return float("inf")
-    (theta, t, t_error), f = pair, problem.losses
-    e = problem.design.take_columns(r.free[mask]).dense()[:, 0]
-    seen, rise, fall = e != 0.0, f.hi - theta, theta - f.lo
-    size, need = np.abs(e), float(r.above[mask][0]) * (1.0 + 1e-6)
-    rate = np.abs(f.b + f.q * theta - t) + f.e + t_error
-    rate += 4.0 * EPS * (np.abs(f.b) + np.abs(f.q * theta) + np.abs(t))
+    theta, f = pair[0], problem.losses
+    column = problem.design.take_columns(r.free[mask]).dense()[:, 0]
+    seen = np.flatnonzero(column)
+    e, need = column[seen], float(r.above[mask][0]) * (1.0 + 1e-6)
+    rise, fall = (f.hi - theta)[seen], (theta - f.lo)[seen]
+    size, rate = np.abs(e), unit_costs(problem, pair, seen)
     some = []
     for room in (np.where(e > 0.0, rise, fall), np.where(e > 0.0, fall, rise)):
-        fit = np.flatnonzero(seen)
-        fit = fit[room[fit] * size[fit] >= need]
+        fit = np.flatnonzero(room * size >= need)
         if len(fit) > _CANDIDATES:
             fit = fit[np.argpartition(rate[fit] / size[fit], _CANDIDATES)[:_CANDIDATES]]
         some.append(fit)
     at = np.unique(np.concatenate(some))
-    left, move = ~mask & (reach > 0), need / size[at]
-    pushed = np.abs(problem.design.dense(at)[:, r.free[left]]) @ reach[left]
-    shift = problem.norms[at] * (distance + 0.5 * problem.norms[at] * move)
-    rates = rate[at] + 0.5 * f.q[at] * move + pushed + shift
+    left, move, terms = ~mask & (reach > 0), need / size[at], seen[at]
+    pushed = np.abs(problem.design.dense(terms)[:, r.free[left]]) @ reach[left]
+    shift = problem.norms[terms] * (distance + 0.5 * problem.norms[terms] * move)
+    rates = rate[at] + 0.5 * f.q[terms] * move + pushed + shift
     cost = taken_up(e[at], rise[at], fall[at], rates, need)
     return (cost + float(r.above[left] @ reach[left])) * (1.0 + 1e-6)
 
@@ -1157,6 +1156,16 @@ def alone_cost(
     return moved_cost(problem, r, mask, reach, movable.take(rest), distance, alone)
 
 
+def unit_costs(
+    problem: Problem, pair: tuple[Array, Array, Array], terms: NDArray[np.intp]
+) -> Array:
+    """What moving the slopes of some terms costs a unit, at first; curvature adds to it."""
+    (theta, t, t_error), f = pair, problem.losses
+    b, e, curve, s, margin = f.b[terms], f.e[terms], f.q[terms], theta[terms], t[terms]
+    cost = np.abs(b + curve * s - margin) + e + t_error[terms]
+    return np.asarray(cost + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin)))
+
+
 class Movable(NamedTuple):
     """Slopes with room in their boxes: where they are, and what it costs to move them.
 
@@ -1174,14 +1183,12 @@ class Movable(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, pair: tuple[Array, Array, Array]) -> Movable:
         """Those of a pair: slopes, margins and their errors."""
-        (theta, t, t_error), f = pair, problem.losses
+        theta, f = pair[0], problem.losses
         room = np.minimum(theta - f.lo, f.hi - theta)
         far = np.minimum(room, 1.0 + np.abs(theta))
         inside = np.flatnonzero(far * problem.sizes > 0)
-        b, e, curve, s, margin = f.b[inside], f.e[inside], f.q[inside], theta[inside], t[inside]
-        unit_cost = np.abs(b + curve * s - margin) + e + t_error[inside]
-        unit_cost = unit_cost + 4.0 * EPS * (np.abs(b) + np.abs(curve * s) + np.abs(margin))
-        return cls(inside, unit_cost, room[inside], far[inside], (far * problem.sizes)[inside])
+        unit_cost, weight = unit_costs(problem, pair, inside), far * problem.sizes
+        return cls(inside, unit_cost, room[inside], far[inside], weight[inside])
 
     def take(self, which: NDArray[np.intp] | NDArray[np.bool_]) -> Movable:
         """The same of some of its terms, by their positions in `terms`."""

@@ -225,12 +225,9 @@ class SideConstraints(Immutable):
         found, wide = _joined(self._norms_in_cones, self._norms_in_pairs), self.matrix.shape[1]
         mine = np.zeros(self.matrix.shape[0], dtype=bool)
         mine[found.head_rows] = mine[found.rows] = True
-        inside = np.zeros(len(mine), dtype=bool)
-        for kind, _, rows in self.runs:
-            inside[rows] = kind == "nonneg"
         columns = self.matrix.indices
         row = np.repeat(np.arange(len(mine)), np.diff(self.matrix.indptr))
-        limits = inside[row] & ~mine[row] & (self.matrix.data < 0.0)
+        limits = self._inequalities[row] & ~mine[row] & (self.matrix.data < 0.0)
         uses, limited = np.bincount(columns, minlength=wide), np.bincount(columns[limits],
                                                                           minlength=wide)
         own = 1 + found.paired.astype(np.intp)
@@ -238,6 +235,14 @@ class SideConstraints(Immutable):
         often = np.bincount(found.coordinates, minlength=wide) > 1
         alone = np.bincount(found.owner, often[found.coordinates], len(found)) == 0.0
         return found.take(alone & (uses[found.heads] == own + limited[found.heads]))
+
+    @cached_property
+    def _inequalities(self) -> NDArray[np.bool_]:
+        """Rows that are inequalities, shape (m,)."""
+        out = np.zeros(self.matrix.shape[0], dtype=bool)
+        for kind, _, rows in self.runs:
+            out[rows] = kind == "nonneg"
+        return out
 
     @cached_property
     def _norms_in_cones(self) -> NormCones:
@@ -265,10 +270,9 @@ class SideConstraints(Immutable):
     @cached_property
     def _norms_in_pairs(self) -> NormCones:
         """Those in two inequalities ``a t - d x >= 0`` and ``a t + d x >= 0``."""
-        matrix, inside = self.matrix, np.zeros(self.matrix.shape[0], dtype=bool)
-        for kind, _, rows in self.runs:
-            inside[rows] = kind == "nonneg"
-        two = np.flatnonzero(inside & (np.diff(matrix.indptr) == 2) & (self.offset == 0.0))
+        matrix = self.matrix
+        two = self._inequalities & (np.diff(matrix.indptr) == 2) & (self.offset == 0.0)
+        two = np.flatnonzero(two)
         entry = matrix.indptr[two][:, None] + np.arange(2)
         order = np.argsort(matrix.indices[entry], axis=1)
         entry = np.take_along_axis(entry, order, axis=1)

@@ -50,10 +50,11 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import StoredAnswer
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
+    restore,
     without_epigraph_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 from cvxscreen.cvxpy_plugin.size import KINKED, LEVEL, NORMS, SQUARES, measured, measured_as
 from cvxscreen.solvers.solution import Solution
@@ -261,12 +262,6 @@ class Limit(NamedTuple):
         return multiplier if shape == () else np.full(shape, multiplier)
 
 
-def _sum_of(terms: list[Term]) -> Any:
-    """The sum of some terms; 0 of none."""
-    written = [term.written() for term in terms]
-    return sum(written[1:], written[0]) if written else cp.Constant(0.0)
-
-
 def _norm_in_objective(problem: Any) -> WeighedLosses | None:
     """The form of a problem with one norm of many losses in its objective."""
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
@@ -276,7 +271,7 @@ def _norm_in_objective(problem: Any) -> WeighedLosses | None:
         return None
     weight, squares = cp.Parameter(nonneg=True), cp.sum_squares(norms[0].expr.args[0])
     rest = [part for part in parts if part is not norms[0]]
-    inner = cp.Problem(cp.Minimize(weight * squares + _sum_of(rest)), problem.constraints)
+    inner = cp.Problem(cp.Minimize(weight * squares + sum_of(rest)), problem.constraints)
     return WeighedLosses(norms[0], squares, inner, weight)
 
 
@@ -298,7 +293,7 @@ def _below_a_level(problem: Any) -> WeighedLosses | None:
     elif any(part.scales or _is_long_norm(part.expr) for part in moving):
         return None
     else:
-        term = Term(1.0, (), _sum_of(moving))
+        term = Term(1.0, (), sum_of(moving))
     norm = _is_long_norm(term.expr)
     losses = cp.sum_squares(term.expr.args[0]) if norm else term.expr
     weight, sense = cp.Parameter(nonneg=True), problem.objective
@@ -691,9 +686,7 @@ def screened_by_weight(
         return ending
     found, report = ending.answer.solution, search.reports[-1]
     duals = dict(found.dual_vars)
-    for one in made.epigraphs:
-        found.primal_vars[one.variable.id] = one.value(found.primal_vars)
-        duals[one.constraint.id] = one.dual_value
+    restore(made.epigraphs, found.primal_vars, duals)
     for variable in problem.variables():
         variable.save_value(found.primal_vars[variable.id])
     reached = value()

@@ -329,7 +329,8 @@ class ScreenedColumns(
         self.working_set = ~units.held
         self.missing: Mask = np.zeros(self.problem.d, dtype=bool)
         self.last: Lifted | None = None
-        self.value, self.at_zero = np.inf, abs(self.problem.primal(np.zeros(self.problem.d)))
+        origin = np.zeros(self.problem.d), np.zeros(self.problem.n)
+        self.value, self.at_zero = np.inf, abs(self.problem.primal(*origin))
         rows = 0 if self.problem.side is None else len(self.problem.side.offset)
         rows -= len(units.norms) + len(units.norms.rows)
         self.others = self.problem.n - len(units.terms) + rows

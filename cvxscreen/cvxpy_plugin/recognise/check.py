@@ -552,11 +552,16 @@ def _compare_gradients(
         model = model + recognition.maxima.rows.T @ shares
     multipliers = recognition.multipliers(z, theta, side, penalty_subgradient, shares)
     truth = recognition.residual(z, multipliers)[recognition.core]
-    scale = 1.0 + float(np.abs(model).max()) + float(np.abs(multipliers).max(initial=0.0))
-    steepest = float(np.abs(slopes).max(initial=0.0))
-    scale += float(np.sqrt(part.n) * part.sizes.max(initial=0.0) * steepest)
+    scale = float(np.abs(model).max()) + _size_of_pulls(part, slopes, multipliers)
     if not float(np.abs(model - truth).max()) <= AGREEMENT * scale:
         raise NotScreenable("the multipliers of the recognised problem are not the original's")
+
+
+def _size_of_pulls(problem: Problem, slopes: Array, multipliers: Array) -> float:
+    """What a gradient with these slopes and multipliers is compared in units of."""
+    steepest = float(np.abs(slopes).max(initial=0.0))
+    longest = float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * steepest)
+    return 1.0 + float(np.abs(multipliers).max(initial=0.0)) + longest
 
 
 def _compare_eliminated(recognition: Recognition, x: Array, z: Array) -> None:
@@ -575,10 +580,8 @@ def _compare_eliminated(recognition: Recognition, x: Array, z: Array) -> None:
     multipliers = recognition.multipliers(z, slopes, side, subgradient, shares)
     left = recognition.residual(z, multipliers)
     left[recognition.core] = 0.0
-    scale = 1.0 + float(np.abs(multipliers).max(initial=0.0))
-    scale += float(np.abs(recognition.standard.quadratic @ z).max(initial=0.0))
-    steepest = float(np.abs(slopes).max(initial=0.0))
-    scale += float(np.sqrt(problem.n) * problem.sizes.max(initial=0.0) * steepest)
+    scale = float(np.abs(recognition.standard.quadratic @ z).max(initial=0.0))
+    scale += _size_of_pulls(problem, slopes, multipliers)
     if not float(np.abs(left).max()) <= BALANCED * scale:
         raise NotScreenable("a variable was eliminated with something of it overlooked")
 

@@ -12,7 +12,7 @@ in t. A loss is written so where the constraint is to be named, or a paper write
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 from cvxpy.constraints.nonpos import Inequality
 
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
 
 
 class EpigraphVariable(NamedTuple):
@@ -74,6 +74,15 @@ class EpigraphVariable(NamedTuple):
         return np.full(shape, multiplier) if shape else multiplier
 
 
+def restore(
+    found: Iterable[EpigraphVariable], values: dict[int, Any], duals: dict[int, Any]
+) -> None:
+    """Put what was left out to `values` of variables and dual values of constraints, in place."""
+    for one in found:
+        values[one.variable.id] = one.value(values)
+        duals[one.constraint.id] = one.dual_value
+
+
 def without_epigraph_variables(problem: Any) -> tuple[Any, tuple[EpigraphVariable, ...]]:
     """`problem` with functions in the place of the variables that only bound them; and these.
 
@@ -106,7 +115,7 @@ def without_epigraph_variables(problem: Any) -> tuple[Any, tuple[EpigraphVariabl
         if len(mine) != 1 or any(v is variable for part in others for v in part.variables()):
             continue
         (cost,) = mine
-        function = _sum_of([part._replace(factor=part.factor / share) for part in parts])
+        function = sum_of([part._replace(factor=part.factor / share) for part in parts])
         if function.is_affine() or not _leaves(variable, function):
             continue
         found.append(EpigraphVariable(variable, constraint, function, cost, share))
@@ -120,7 +129,7 @@ def without_epigraph_variables(problem: Any) -> tuple[Any, tuple[EpigraphVariabl
     rest = [cost for cost in costs if not _is_one_of(cost.expr, taken)]
     held = {one.constraint.id for one in found}
     constraints = [c for c in problem.constraints if c.id not in held]
-    total = _sum_of([*rest, *made])
+    total = sum_of([*rest, *made])
     whole = cp.Problem(type(problem.objective)(total if sign > 0 else -total), constraints)
     # What pays, or may, would leave a function that is not convex.
     return (whole, tuple(found)) if whole.is_dcp() else (problem, ())
@@ -148,9 +157,3 @@ def _leaves(variable: Any, function: Any) -> bool:
     """Whether what is asked of `variable` holds wherever it is at `function`."""
     asked = {name for name, value in variable.attributes.items() if value not in (None, False)}
     return not asked or (asked == {"nonneg"} and function.is_nonneg())
-
-
-def _sum_of(terms: list[Term]) -> Any:
-    """The sum of some terms; 0 of none."""
-    written = [term.written() for term in terms]
-    return sum(written[1:], written[0]) if written else cp.Constant(0.0)

@@ -19,7 +19,7 @@ read: whoever keeps the numbers would not notice that they change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -128,6 +128,12 @@ class Term(NamedTuple):
         for scale in self.scales:
             whole = scale * whole
         return whole
+
+
+def sum_of(terms: Sequence[Term]) -> Any:
+    """The sum of some terms; 0 of none."""
+    written = [term.written() for term in terms]
+    return sum(written[1:], written[0]) if written else cp.Constant(0.0)
 
 
 def summands_of(expr: Any, factor: float = 1.0, scales: tuple[Any, ...] = ()) -> Iterator[Term]:

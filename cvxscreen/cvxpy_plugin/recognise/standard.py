@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from cvxscreen.core.cones import height
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
+    restore,
     without_epigraph_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
@@ -153,9 +154,8 @@ class Canonical(NamedTuple):
         if self.shifted is not None and self.shifted.stand_in.id in values:
             level = values.pop(self.shifted.stand_in.id)
             values[self.shifted.variable.id] = self.shifted.value(level, values)
-        for one in self.epigraphs if values else ():
-            values[one.variable.id] = one.value(values)
-            found.dual_vars[one.constraint.id] = one.dual_value
+        if values:
+            restore(self.epigraphs, values, found.dual_vars)
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
