@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
@@ -49,9 +49,11 @@ from cvxscreen.cvxpy_plugin.request import (
 from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, UnknownName
-from cvxscreen.multitask.problem import MultiTask
 from cvxscreen.solvers.apg import Apg
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
+
+if TYPE_CHECKING:
+    from cvxscreen.multitask.problem import MultiTask
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

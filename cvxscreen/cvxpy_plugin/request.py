@@ -30,6 +30,7 @@ from cvxscreen.cvxpy_plugin.size import (
     IMPORTS,
     OF_A_KIND,
     ONCE,
+    REPEATS,
     SMALL,
     TAKEN,
     TRIALS,
@@ -242,7 +243,12 @@ def solve(
     if not useless and solved_by_first_steps(problem, request):
         return problem.value
     if not useless:
+        on_trial, began = REPEATS.due(problem, request.named), thread_time()
         value = supplied("cvxpy.screened")(problem, request)
+        if on_trial:
+            report = _report(problem)
+            done = report is not None and report.recognised
+            REPEATS.count_screened(problem, thread_time() - began, done)
         add_estimate(problem, request)
         return value
     limited = within_patience(problem, request, useless)
@@ -480,11 +486,11 @@ class Request:
         if self.insists:
             return ""
         name = self.named
-        return (
-            measured(problem).why_not(name, TAKEN.get(problem, 0.0))
-            or IMPORTS.why_wait(problem, name)
-            or TRIALS.why_not(problem)
-        )
+        useless = measured(problem).why_not(name, TAKEN.get(problem, 0.0))
+        useless = useless or IMPORTS.why_wait(problem, name)
+        if useless.startswith(SMALL) and REPEATS.due(problem, name):
+            useless = ""
+        return useless or TRIALS.why_not(problem)
 
     @property
     def named(self) -> str:
@@ -544,6 +550,7 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     finally:
         spent = thread_time() - began
         TRIALS.count(problem, plain=spent)
+        REPEATS.count_plain(problem, spent)
     stats = problem.solver_stats
     if stats is not None:
         TAKEN[problem] = min(spent, stats.solve_time or 0.0)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import thread_time
@@ -462,10 +463,11 @@ class Imports:
             The one that was named.
         """
         size = measured(problem)
-        if loops_loaded() if size.compiled else _imported():
+        due = _to_load(size, solver)
+        if not due:
             return ""
-        unsure = size.needs is not None and size.needs.unsure
-        due = FIRST_COMPILED if size.compiled else UNSURE if unsure else size.first(solver)
+        if size.needs is not None and size.needs.unsure and not size.compiled:
+            due = UNSURE
         if self.spent + TAKEN.get(problem, size.at_least(solver)) >= due:
             return ""
         return f"{SMALL} ({size.words()}), and {ONCE}"
@@ -529,6 +531,86 @@ class Trials:
 TRIALS = Trials()
 
 
+OF_TRIAL = 0.1
+"""CPU seconds of plain solves of a small problem, its first left aside, after which it is screened
+as a trial: five times what it takes to read one (2,000 x 20 with an L1 norm 20 ms, 8,000 rows of a
+linear program x 14 22 ms), so that a trial in vain costs a fifth of them."""
+
+WARM_CALLS = 2
+"""Calls after the first by which a trial is judged: the first reads the problem as well."""
+
+
+class Calls:
+    """How often a problem was solved one way, and what the calls after the first took.
+
+    Attributes
+    ----------
+    count : int
+    seconds : float
+        CPU seconds, of all calls but the first, which compiles or reads the problem.
+    last : deque of float
+        The same of each of the last few.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.seconds = 0, 0.0
+        self.last: deque[float] = deque(maxlen=5)
+
+    def add(self, seconds: float) -> None:
+        """Count a call."""
+        self.count += 1
+        if self.count > 1:
+            self.seconds += seconds
+            self.last.append(seconds)
+
+    @property
+    def usual(self) -> float:
+        """What one has taken of late, without the one that loaded something; 0 of none."""
+        return sorted(self.last)[len(self.last) // 2] if self.last else 0.0
+
+
+class Repeats:
+    """Problems too small to be screened that are asked for again and again: the quicker way stays.
+
+    What one call cannot earn many can: other values of a `Parameter`, or the objective of one row
+    after the other. Nothing is estimated: plain solves are counted, then screened ones.
+
+    Attributes
+    ----------
+    plain, screened : weak mapping of cvxpy.Problem to Calls
+    over : weak set of cvxpy.Problem
+        Whose trial has shown that CVXPY is quicker, or that they cannot be screened.
+    """
+
+    def __init__(self) -> None:
+        self.plain: weakref.WeakKeyDictionary[Any, Calls] = weakref.WeakKeyDictionary()
+        self.screened: weakref.WeakKeyDictionary[Any, Calls] = weakref.WeakKeyDictionary()
+        self.over: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def due(self, problem: Any, solver: str = "") -> bool:
+        """Whether `problem`, of which its size says that it is small, is screened all the same."""
+        plain = self.plain.get(problem)
+        if plain is None or problem in self.over or plain.usual < NO_QUICKER:
+            return False
+        enough = OF_TRIAL + _to_load(measured(problem), solver)
+        return problem in self.screened or plain.seconds >= enough
+
+    def count_plain(self, problem: Any, seconds: float) -> None:
+        """Count a plain solve."""
+        self.plain.setdefault(problem, Calls()).add(seconds)
+
+    def count_screened(self, problem: Any, seconds: float, done: bool) -> None:
+        """Count a solve of a problem on trial, which was screened if that could be `done`."""
+        calls = self.screened.setdefault(problem, Calls())
+        calls.add(seconds)
+        slower = calls.count > WARM_CALLS and calls.usual > self.plain[problem].usual
+        if slower or not done:
+            self.over.add(problem)
+
+
+REPEATS = Repeats()
+
+
 def _imported() -> bool:
     """Whether this process has imported what every screened solve needs."""
     return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
@@ -537,6 +619,13 @@ def _imported() -> bool:
 def loops_loaded() -> bool:
     """Whether it has loaded compiled loops as well, or at least what they are loaded by."""
     return _imported() and "numba" in sys.modules
+
+
+def _to_load(size: Size, solver: str) -> float:
+    """Seconds of plain solves that what screening would load is worth; 0 where it is loaded."""
+    if loops_loaded() if size.compiled else _imported():
+        return 0.0
+    return FIRST_COMPILED if size.compiled else size.first(solver)
 
 
 _MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
@@ -728,6 +817,7 @@ class _Walk:
         # How many constraints hold many curved losses.
         self.levels = 0
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
+        self.complex = any(v.is_complex() for v in variables)
         self.left = VISITS
 
     def constrain(self, constraint: Any, weight: float) -> None:
@@ -984,6 +1074,8 @@ class _Walk:
         """Why the problem cannot be screened whatever its size, or an empty text."""
         if self.discrete:
             return "the problem has integer or boolean variables"
+        if self.complex:
+            return "the problem has complex variables"
         if self.foreign and self.foreign_rows >= 0.5 * terms:
             return f"its loss ({', '.join(sorted(self.foreign))}) {OF_A_KIND}"
         steep = self.foreign & MEANS

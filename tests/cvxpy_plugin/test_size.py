@@ -721,6 +721,61 @@ def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times
     assert other not in size.TRIALS.spent  # nothing is kept of what was never in vain
 
 
+def asked_again(monkeypatch: pytest.MonkeyPatch, plain: float) -> Any:
+    """A small problem that CVXPY has solved six times, in so many seconds each but the first."""
+    monkeypatch.setattr(size, "REPEATS", size.Repeats())
+    monkeypatch.setattr(request, "REPEATS", size.REPEATS)
+    problem = fit(150, 10)
+    for seconds in (9.0, *[plain] * 5):
+        size.REPEATS.count_plain(problem, seconds)
+    return problem
+
+
+def test_a_small_problem_that_is_asked_again_and_again_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = asked_again(monkeypatch, 0.9 * size.OF_TRIAL / 5)  # its first solve does not count
+    problem.solve(method="screen")
+    assert request.Report.of(problem).reason.startswith(size.SMALL)
+    problem = asked_again(monkeypatch, 1.1 * size.OF_TRIAL / 5)
+    for _ in range(4):
+        problem.solve(method="screen")
+        assert request.Report.of(problem).recognised
+    # A call that has loaded something does not count, others that are slower end the trial.
+    size.REPEATS.count_screened(problem, 9.0, True)
+    assert size.REPEATS.due(problem)
+    for _ in range(3):
+        size.REPEATS.count_screened(problem, 0.1, True)
+    problem.solve(method="screen")
+    assert request.Report.of(problem).reason.startswith(size.SMALL)
+
+
+def test_where_cvxpy_is_quick_or_nothing_can_be_screened_nothing_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(size, "OF_TRIAL", 0.0)
+    problem = asked_again(monkeypatch, 0.9 * size.NO_QUICKER)
+    problem.solve(method="screen")
+    assert request.Report.of(problem).reason.startswith(size.SMALL)
+    problem, tried = asked_again(monkeypatch, 2.0), []
+
+    def refuse(*_: Any) -> Any:
+        tried.append(1)
+        raise cvxscreen.NotScreenable("it cannot be screened")
+
+    monkeypatch.setattr(plugin, "recognise_any", refuse)
+    for _ in range(3):
+        problem.solve(method="screen")
+    assert len(tried) == 1
+    assert request.Report.of(problem).reason.startswith(size.SMALL)
+
+
+def test_complex_variables_are_left_to_cvxpy_unread() -> None:
+    z = cp.Variable(3, complex=True)
+    data = np.random.default_rng(0).standard_normal((9000, 3))
+    assert "complex" in measure(cp.Problem(cp.Minimize(cp.sum(cp.abs(data @ z - 1.0))))).reason
+
+
 @pytest.mark.usefixtures("unread")
 def test_nothing_is_read_and_the_report_says_why() -> None:
     problem, plain = fit(150, 10), fit(150, 10)
