@@ -23,7 +23,8 @@ of the size of x: ``n d^2`` operations a step, made block by block at the speed 
 and four passes over the data. Second-order cones, few and short ones, are scaled by W as Nesterov
 and Todd do (`cvxscreen.solvers.second_order`).
 
-It ends at a vertex, or on the face that holds the optimum (`optimum_on_face`): which slopes are
+From a start, pivots between faces come first where there are few terms (`Attempt.go_to_face`). The
+path ends at a vertex, or on the face that holds the optimum (`optimum_on_face`): which slopes are
 inside their intervals is read off, the linear equations of the optimum are solved with the others
 held at their ends, and what violates a sign is exchanged. With a slack on the boundary of its cone
 these equations are not linear, and a few steps of Newton's method solve them. The pair that comes
@@ -59,7 +60,7 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
 )
 from cvxscreen.solvers.second_order import Scaling, SecondOrderCones
-from cvxscreen.solvers.vertices import vertex
+from cvxscreen.solvers.vertices import Curves, Face, settled
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -108,14 +109,18 @@ LARGE_FACE = 1000
 """Unknowns of a face from which on nothing is exchanged: its factorisation costs as much as a step
 or more."""
 PIVOTED = 8e4
-"""Entries of the terms up to which pivots lead from a start to a vertex. Grids of ten weights, LAD,
-hinges and CVaR with bounds, the simplex, sums and L1 norms, of the time of paths alone: 8,000 x 12
-0.07 to 0.7, 10,000 x 30 0.13 to 0.6, 20,000 x 60 0.2 to 1.2, 5,000 x 100 1.0 to 1.3; with ten times
-as many entries cold calls at 20,000 x 60 take twice as long as by the path, and 4,000 x 200 2 to 8
-times."""
-STEEP = 10.0
-"""Slopes of constraints there, in units of the most that the losses together can ask of one alone:
-an optimum that asks for more is left to the path."""
+"""Entries of the terms up to which pivots lead from a start to a vertex or face. Grids of ten
+weights beside bounds, the simplex, sums, budgets and L1 norms, of the time of paths alone: LAD,
+hinges and CVaR 0.1 to 0.8 at 8,000 x 12 and 20,000 x 30; with squares, one-sided ones and Huber's
+loss 0.2 to 0.8 from 2,000 x 10 to 20,000 x 30, hinges on squares 1.0 at the latter; with ten times
+as many entries cold calls take up to five times as long as by the path."""
+SEARCHES = (1, 90)
+"""Their searches at most: so many a coordinate, and so many more, with curves half as many. They
+cost about as much as the path then: 15,000 x 18 and 3,000 x 40."""
+STEEP, PASSED_ON = 10.0, 2
+"""Slopes of constraints there, in units of the most that may be asked of one alone: an optimum that
+asks for more is left to the path. Constraints ask it of others so many times over: a budget of
+absolute values in epigraph form does of all, through the bounds that it is a sum of."""
 CROWDED = 3
 """A face with more than so many terms a coordinate is not looked at."""
 REGULAR = 1e-9
@@ -262,7 +267,7 @@ class InteriorPoint(SubproblemSolver):
             return "optimal"
         if run.reached or self.limits.spent():
             return "optimal" if run.reached else "inaccurate"
-        if start is not None and run.go_to_vertex(start.x):
+        if start is not None and run.go_to_face(start.x):
             return "optimal"
         # From the middle whatever the start: entered near the boundary, the path took twice the
         # steps in relaxations around the last optimum of a grid, where it came to its end at all.
@@ -1518,38 +1523,52 @@ class Attempt:
         self.solve_face(f.quadratic(), np.array(start.x), theta, y, inside)
         return self.reached
 
-    def go_to_vertex(self, x: Array) -> bool:
-        """Whether few kinks and linear constraints lead from x to the optimum as their vertex.
+    def go_to_face(self, x: Array) -> bool:
+        """Whether few terms and linear constraints lead from x to the optimum's vertex or face.
 
-        A constraint is a kink with slopes that no objective should ask for.
+        A constraint is a kink with slopes that no objective should ask for; `consider` refuses a
+        point where one is still broken.
         """
         f, d = self.terms, self.terms.problem.d
-        live = np.flatnonzero(f.lo < f.hi)
-        count = len(live) + len(f.e)
-        if f.q[live].any() or f.cones or len(f.constants) or not d <= count <= PIVOTED / d:
+        live, M = f.lo < f.hi, f.quadratic()
+        kinks, bent = (live & (f.q == 0)).nonzero()[0], (live & (f.q > 0)).nonzero()[0]
+        flat, count = not (len(bent) or M.any()), len(kinks) + len(f.e) + len(bent)
+        if f.cones or len(f.constants) or count > PIVOTED / d or (flat and count < d):
             return False
-        if f.quadratic().any() or not np.isfinite(x).all():
+        if not np.isfinite(x).all():
             return False
-        rows = np.vstack([f.take(live), f.E])
+        rows, b = np.vstack([f.take(kinks), f.E]), np.concatenate([f.b[kinks], -f.e])
         endless = np.full(len(f.e), np.inf)
-        lo = np.concatenate([f.lo[live], -endless])
-        hi = np.concatenate([f.hi[live], endless])
-        hard = np.isinf(lo) | np.isinf(hi)
-        if hard.any():
-            sizes = np.abs(rows)
-            total = np.abs(f.problem.linear) + (hi - lo)[~hard] @ sizes[~hard]
-            asked = np.where(sizes[hard] > 0.0, total / np.maximum(sizes[hard], 1e-300), 0.0)
-            most = np.full(len(hi), np.inf)
-            most[hard] = STEEP * asked.max(axis=1)
-            lo, hi = np.maximum(lo, -most), np.minimum(hi, most)
-        got = vertex(rows, np.concatenate([f.b[live], -f.e]), lo, hi, f.problem.linear, x)
-        if got is None:
+        lo = np.concatenate([f.lo[kinks], -endless])
+        hi = np.concatenate([f.hi[kinks], endless])
+        curves, asked = None, np.abs(f.problem.linear)
+        if not flat:
+            of_bent = tuple(part[bent] for part in (f.b, f.q, f.lo, f.hi))
+            try:
+                curves = Curves.beside(M, f.take(bent), *of_bent)
+            except np.linalg.LinAlgError:
+                return False
+            asked = asked + np.abs(curves.slopes(x)) @ np.abs(curves.rows)
+        lo, hi = steep(rows, lo, hi, asked)
+        face = Face(rows, b, lo, hi, f.problem.linear, x, curves)
+        most = SEARCHES[0] * d + SEARCHES[1]
+        if not face.descend(most if flat else most // 2):
             return False
-        x, slopes = got  # which `consider` refuses where a constraint is still broken
         theta = np.zeros(len(f))
-        theta[live] = slopes[: len(live)]
-        self.on_face |= self.consider(x, theta, -slopes[len(live):])
-        return self.best is not None and self.gap <= VIOLATED * self.best.size
+        if flat:
+            found = settled(rows, b, lo, hi, f.problem.linear, face.basis, face.slopes)
+            if found is None:
+                return False
+            x, slopes = found
+            theta[kinks] = slopes[: len(kinks)]
+            self.on_face |= self.consider(x, theta, -slopes[len(kinks):])
+            return self.best is not None and self.gap <= VIOLATED * self.best.size
+        theta[kinks], theta[bent] = face.slopes[: len(kinks)], face.bends[: len(bent)]
+        held = face.basis[(face.basis >= 0) & (face.basis < len(kinks))]
+        inside = np.zeros(len(f), dtype=bool)
+        inside[kinks[held]], inside[bent] = True, face.bent[: len(bent)]
+        self.solve_face(M, x, theta, np.zeros(len(f.e)), inside)
+        return self.reached
 
     def large(self, inside: Mask) -> bool:
         """Whether the equations of a face cost as much as a step."""
@@ -1580,6 +1599,27 @@ class Attempt:
             if not 0 < violations < before:
                 return
             inside = (inside & ~leave) | wrong
+
+
+def steep(rows: Array, lo: Array, hi: Array, asked: Array) -> tuple[Array, Array]:
+    """The slopes with ends for constraints: `STEEP` times the most that may be asked of each.
+
+    By the kinks, which `asked` of each coordinate is for the rest of the objective, and by other
+    constraints: what a sum of bounds takes up is asked of each bound.
+    """
+    hard = np.isinf(lo) | np.isinf(hi)
+    if not hard.any():
+        return lo, hi
+    sizes = np.abs(rows)
+    asked = asked + (hi - lo)[~hard] @ sizes[~hard]
+    sizes = sizes[hard]
+    seen, largest = sizes > 0.0, np.maximum(sizes.max(axis=1), 1e-300)
+    for _ in range(PASSED_ON):
+        taken = np.where(seen, asked, 0.0).max(axis=1) / largest
+        asked = np.maximum(asked, (taken[:, None] * sizes).max(axis=0))
+    most = np.full(len(hi), np.inf)
+    most[hard] = STEEP * np.where(seen, asked / np.maximum(sizes, 1e-300), 0.0).max(axis=1)
+    return np.maximum(lo, -most), np.minimum(hi, most)
 
 
 def optimum_on_face(

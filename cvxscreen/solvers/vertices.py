@@ -1,4 +1,4 @@
-"""Vertices of sums of kinks: of one program from nearby, by pivots; of many small ones together.
+"""Vertices and faces of sums of kinks: of one program from nearby, by pivots; of many together.
 
 ::
 
@@ -7,11 +7,17 @@
 At a vertex d terms, the basis, are at their kinks. It is the optimum where slopes of these inside
 their intervals balance all others.
 
-*Pivots* (`vertex`). The slopes of the basis that balance all others say along which edge the
-objective falls. An edge is followed to where it ceases to fall, past the kinks of as many terms as
-that takes (Barrodale and Roberts 1973), and the term there takes the place of the one that left.
-From a point that is no vertex yet the first d searches go along the coordinates that the basis
-leaves free. Close to the optimum one to two searches a coordinate lead to it.
+*Pivots* (`Face`), also beside terms that are curved (``sum_i q_i theta_i^2 / 2 + ...``, a quadratic
+form), where the optimum has fewer than d terms at their kinks: it is on a face. A primal active set
+method. From the point the coordinates that the basis leaves free lead by Newton's step to the
+minimum over them, or, where nothing is curved, down. The step is followed to where the objective
+ceases to fall, past the kinks of as many terms as that takes (Barrodale and Roberts 1973) and with
+the curves' changes of piece; if that is at a kink, its term enters the basis. At a minimum the
+slopes of the basis that balance all others say which term leaves it, and to which side. What the
+terms and the curves change along the edges is kept in a table, of which a pivot changes a multiple
+of rank one. Kinks at which the point already is are the first basis, so that from the optimum of a
+neighbour one search for each term that enters or leaves is about all there is to do; from other
+points close by there are one to two a coordinate.
 
 *Many programs of one shape* (`vertices`), of a few hundred terms each, for which NumPy's calls cost
 more than their arithmetic: K of them share the calls. The method is the one of
@@ -25,6 +31,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import blas, lapack
 
 from cvxscreen._support.immutable import Immutable
 
@@ -37,6 +44,21 @@ LEVEL = 1e-11
 IDLE = 10
 """Searches that lead nowhere, as where more terms than coordinates are at their kinks: of 15 fits
 of counts, whole numbers, zeros and marks twelve had none, and three 27 to 157."""
+ON_KINK, INDEPENDENT = 1e-12, 1e-7
+"""Distance, relative to the largest, at which a point is on a kink; the least pivot, relative to
+the largest entry, for such a kink to be in the first basis."""
+FLAT = 1e-11
+"""What is added to the unit diagonal of the curvature over free edges, which may be singular: of an
+edge without any the step is long enough to end at a kink."""
+ROOT = 1e-14
+"""What is added to the diagonal of a quadratic form, relatively, so that it has a triangular root:
+faces, not points, are taken from it."""
+EACH = 2
+"""Searches that a slope outside its interval stands for: one to four. Where that is more than are
+left, none is spent."""
+RUNAWAY = 1e6
+"""Growth of the largest margin that is none of a neighbour's optimum: without a minimum, or with
+one that a proximal term alone makes, nothing else tells a face far out from one that is none."""
 OUTSIDE = 1e-12
 """How far a slope of the basis may be outside its interval by rounding, relative to the width."""
 
@@ -56,6 +78,49 @@ REGULAR = 1e-11
 """What is added to the diagonals of the normal equations, relatively."""
 
 
+class Curves(Immutable):
+    """Terms with slopes ``clip(z / q, lo, hi)``, ``z = A x - b``, beside kinks.
+
+    Attributes
+    ----------
+    rows : array, shape (k, d)
+    b, q, lo, hi : array, shape (k,)
+        ``q > 0``; ends may be infinite.
+    """
+
+    rows: Array
+    b: Array
+    q: Array
+    lo: Array
+    hi: Array
+
+    @classmethod
+    def beside(
+        cls, form: Array, rows: Array, b: Array, q: Array, lo: Array, hi: Array
+    ) -> Curves:
+        """These and ``1/2 <x, form x>``, as squares without ends.
+
+        Raises
+        ------
+        LinAlgError
+            If `form` is not positive semidefinite.
+        """
+        at = np.diag(form).nonzero()[0]
+        k, matrix = len(at), form[np.ix_(at, at)]
+        matrix[np.diag_indices(k)] *= 1.0 + ROOT
+        root, ends = np.zeros((k, len(form))), np.full(k, np.inf)
+        root[:, at] = np.linalg.cholesky(matrix).T
+        return cls(
+            np.vstack([rows, root]), np.concatenate([b, np.zeros(k)]),
+            np.concatenate([q, np.ones(k)]), np.concatenate([lo, -ends]),
+            np.concatenate([hi, ends]),
+        )
+
+    def slopes(self, x: Array) -> Array:
+        """Those at x."""
+        return np.clip((self.rows @ x - self.b) / self.q, self.lo, self.hi)
+
+
 def vertex(
     rows: Array, b: Array, lo: Array, hi: Array, linear: Array, x: Array
 ) -> tuple[Array, Array] | None:
@@ -71,62 +136,214 @@ def vertex(
     linear, x : array, shape (d,)
         A point near the optimum.
     """
-    d = len(x)
-    z = rows @ x - b
-    # On which side each term is, 0 in the basis, and how far from its kink.
-    side, slopes = np.where(z > 0.0, 1.0, -1.0), np.where(z > 0.0, hi, lo)
-    away, jumps = np.abs(z), hi - lo
-    table, costs = rows.copy(), linear.copy()  # by a unit of each edge
-    basis, within = np.full(d, -1), np.zeros(d, dtype=bool)
-    least, most = np.zeros(d), np.zeros(d)  # intervals of the basis' slopes
-    idle, far = 0, float(away.max(initial=0.0))
-    small = LEVEL * float(np.abs(rows).max(initial=0.0))
-    for count in range(MOST * d + AT_LEAST):
-        balance = costs + slopes @ table
-        down, up = balance + least, balance + most
-        fall = np.maximum(down, -up)
-        if count < d:
-            fall[within] = -1.0
-        else:
-            fall -= OUTSIDE * (most - least)
-        k = int(fall.argmax())
-        if count >= d and fall[k] <= 0.0:
-            break
-        way = 1.0 if -up[k] >= down[k] else -1.0
-        rate = table[:, k] * side
-        rate *= -way
-        met = (rate > small).nonzero()[0]
-        speed = rate[met]
-        when = away[met] / speed
-        order = when.argsort()
-        rises = (jumps[met] * speed)[order].cumsum()
-        last = int(rises.searchsorted(fall[k]))
-        if last == len(order):
-            return None
-        entering, length = met[order[last]], when[order[last]]
-        idle += count >= d and bool(length * float(rate.max()) <= LEVEL * far)
-        if idle > IDLE:
-            return None
-        away -= length * rate
-        passed = met[order[:last]]
-        side[passed] = -side[passed]
-        away[passed] = -away[passed]
-        slopes[passed] = np.where(side[passed] > 0.0, hi[passed], lo[passed])
-        if within[k]:
-            leaving = basis[k]
-            side[leaving], away[leaving] = way, length
-            slopes[leaving] = hi[leaving] if way > 0.0 else lo[leaving]
-        side[entering] = away[entering] = slopes[entering] = 0.0
-        basis[k], within[k], least[k], most[k] = entering, True, lo[entering], hi[entering]
-        edge = table[:, k] / table[entering, k]
-        share, other = costs[k] / table[entering, k], table[entering].copy()
-        other[k] = 0.0
-        table[:, k], costs[k] = edge, share
-        table -= np.multiply.outer(edge, other)
-        costs -= share * other
-    else:
+    face = Face(rows, b, lo, hi, linear, x)
+    if not face.descend(MOST * len(x) + AT_LEAST):
         return None
-    return settled(rows, b, lo, hi, linear, basis, slopes)
+    return settled(rows, b, lo, hi, linear, face.basis, face.slopes)
+
+
+class Face:
+    """The kinks that hold a point, and how the objective changes along the edges from there.
+
+    Each edge moves one of these kinks alone, or none: it is free.
+
+    Parameters
+    ----------
+    rows, b, lo, hi, linear, x : arrays
+        As of `vertex`.
+    curves : Curves, optional
+
+    Attributes
+    ----------
+    basis : array of int, shape (d,)
+        The kinks, -1 at free edges.
+    free : mask, shape (d,)
+    slopes : array, shape (m,)
+        Of the kinks, 0 in the basis.
+    bends, bent : array and mask, shape (k,)
+        Slopes of the curves, and which of them are between their ends.
+    """
+
+    def __init__(
+        self, rows: Array, b: Array, lo: Array, hi: Array, linear: Array, x: Array,
+        curves: Curves | None = None,
+    ) -> None:
+        (m, d), z = rows.shape, rows @ x - b
+        # On which side each kink is, 0 in the basis, and how far away.
+        self.side, self.away = np.where(z > 0.0, 1.0, -1.0), np.abs(z)
+        self.slopes, self.lo, self.hi = np.where(z > 0.0, hi, lo), lo, hi
+        self.basis, self.free = np.full(d, -1), np.ones(d, dtype=bool)
+        self.least, self.most = np.zeros(d), np.zeros(d)  # intervals of the basis' slopes
+        nothing = np.zeros(0)
+        self.curves = curves or Curves(rows[:0], nothing, nothing, nothing, nothing)
+        self.z = self.curves.rows @ x - self.curves.b
+        self.low, self.high = self.curves.q * self.curves.lo, self.curves.q * self.curves.hi
+        self.ended = (np.isfinite(self.low) | np.isfinite(self.high)).nonzero()[0]
+        self._bend()
+        self.far = self._farthest()
+        # All by a unit of each edge, which are the coordinates at first.
+        self.costs, self.all = linear.copy(), np.array(rows, order="F")
+        if curves is not None:
+            self.all = np.asfortranarray(np.vstack([rows, curves.rows]))
+        self.kinks, self.curved = self.all[:m], self.all[m:]
+        least = INDEPENDENT * float(np.abs(rows).max(initial=0.0))
+        for i in (self.away <= ON_KINK * self.far).nonzero()[0]:
+            reach = np.abs(self.kinks[i]) * self.free
+            if reach.max() > least:
+                self._enter(int(i), int(reach.argmax()))
+
+    def descend(self, most: int) -> bool:
+        """Go to the optimum by so many searches at most; whether it was reached, and is near."""
+        idle, at_minimum = 0, False  # over the free edges
+        for count in range(most):
+            balance = self.costs + self.slopes @ self.kinks
+            if len(self.bends):
+                balance += self.bends @ self.curved
+            leaving = -1
+            if at_minimum or not self.free.any():
+                k, way, wrong = self._wrong(balance)
+                if not wrong:
+                    return self._farthest() <= RUNAWAY * self.far
+                if EACH * wrong > most - count:
+                    return False
+                leaving = self._leave(k, way)
+                balance[k] += self.slopes[leaving]
+            step = self._newton(balance)
+            if not step.any():
+                at_minimum = True
+                continue
+            rates = self.all @ step
+            found = self._search(rates, max(-float(step @ balance), 0.0))
+            if found is None:
+                return False
+            length, entering, passed = found
+            was, rate = self.bent, rates[: len(self.lo)]
+            if len(was):
+                self.z += length * rates[len(rate):]
+                self._bend()
+            self.away += length * self.side * rate
+            self.away[passed] *= -1.0
+            self.side[passed] *= -1.0
+            right = self.side[passed] > 0.0
+            self.slopes[passed] = np.where(right, self.hi[passed], self.lo[passed])
+            at_minimum = entering < 0 and not len(passed) and bool((was == self.bent).all())
+            if entering >= 0:
+                if leaving >= 0:
+                    idle += length * float(np.abs(rate).max()) <= LEVEL * self.far
+                    if idle > IDLE:
+                        return False
+                reach = np.abs(self.kinks[entering]) * (step != 0.0)
+                self._enter(entering, int(reach.argmax()))
+        return False
+
+    def _farthest(self) -> float:
+        """The largest margin."""
+        return max(float(self.away.max(initial=0.0)), float(np.abs(self.z).max(initial=0.0)))
+
+    def _bend(self) -> None:
+        """The slopes of the curves where they are now."""
+        self.bent = (self.z > self.low) & (self.z < self.high)
+        self.bends = np.clip(self.z / self.curves.q, self.curves.lo, self.curves.hi)
+
+    def _wrong(self, balance: Array) -> tuple[int, float, int]:
+        """The edge with the slope farthest outside, the side its kink goes to, how many are so."""
+        down, up = balance + self.least, balance + self.most
+        fall = np.maximum(down, -up) - OUTSIDE * (self.most - self.least)
+        fall[self.free] = -1.0
+        k = int(fall.argmax())
+        return k, 1.0 if -up[k] >= down[k] else -1.0, int(np.count_nonzero(fall > 0.0))
+
+    def _newton(self, balance: Array) -> Array:
+        """The step to the minimum over the free edges, were curves to stay on their pieces.
+
+        Where there is no curvature it only is a way down.
+        """
+        step, at, bent = np.zeros(len(balance)), self.free.nonzero()[0], self.bent
+        if not len(bent):
+            step[at] = -balance[at]
+            if len(at) > 1:
+                step[at] /= np.square(self.kinks[:, at]).sum(axis=0) + 1e-300
+            if not step.any():
+                step[at[0]] = 1.0
+            return step
+        rows = self.curved[:, at] if bent.all() else self.curved[bent][:, at]
+        H = (rows.T / self.curves.q[bent]) @ rows
+        own = np.diag(H)
+        scale = 1.0 / np.sqrt(np.where(own > 0.0, own, own.max(initial=0.0) or 1.0))
+        H *= scale[:, None] * scale
+        H[np.diag_indices(len(at))] += FLAT
+        step[at] = -scale * lapack.dposv(H, scale * balance[at], overwrite_a=1)[1]
+        return step
+
+    def _search(
+        self, rates: Array, falls: float
+    ) -> tuple[float, int, NDArray[np.intp]] | None:
+        """How far the objective falls, the kink there, if any (-1), and those passed before.
+
+        None where it falls without end.
+        """
+        m = len(self.lo)
+        towards = -self.side * rates[:m]
+        met = (towards > LEVEL * float(np.abs(rates).max())).nonzero()[0]
+        speed = towards[met]
+        events, rises = self.away[met] / speed, (self.hi[met] - self.lo[met]) * speed
+        curvature, changes = 0.0, None
+        if m < len(rates):
+            bending = rates[m:] ** 2 / self.curves.q
+            curvature = float(bending @ self.bent)
+        if len(self.ended):  # a curve bends from one of its ends to the other
+            at = self.ended[rates[m:][self.ended] != 0.0]
+            z, r, bending = self.z[at], rates[m:][at], bending[at]
+            ends = (self.low[at] - z) / r, (self.high[at] - z) / r
+            first, last = np.minimum(*ends), np.maximum(*ends)
+            starts, stops = first > 0.0, (last > 0.0) & (last < np.inf)
+            events = np.concatenate([events, first[starts], last[stops]])
+            changes = np.concatenate([np.zeros(len(met)), bending[starts], -bending[stops]])
+            rises = np.concatenate([rises, np.zeros(len(events) - len(met))])
+        order = events.argsort()
+        times, after = events[order], rises[order].cumsum()
+        if curvature > 0.0 or changes is not None:
+            curved = np.full(len(order) + 1, curvature)
+            if changes is not None:
+                curved[1:] += changes[order].cumsum()
+                curved[curved <= LEVEL * curved.max()] = 0.0
+            gained = np.diff(times, prepend=0.0) * curved[:-1]
+            after += gained.cumsum()
+        last = int(after.searchsorted(falls))
+        passed = order[:last]
+        if changes is not None:
+            passed = passed[passed < len(met)]
+        if curvature > 0.0 or changes is not None:
+            rest = falls - (after[last - 1] if last else 0.0)
+            if last == len(order) or rest <= gained[last]:
+                if not curved[last] > 0.0:
+                    return None
+                began = times[last - 1] if last else 0.0
+                return float(began + rest / curved[last]), -1, met[passed]
+        elif last == len(order):
+            return None
+        return float(times[last]), int(met[order[last]]), met[passed]
+
+    def _leave(self, k: int, way: float) -> int:
+        """Let the kink of an edge go to a side; which one it was."""
+        leaving = int(self.basis[k])
+        self.side[leaving] = way
+        self.slopes[leaving] = self.hi[leaving] if way > 0.0 else self.lo[leaving]
+        self.basis[k], self.free[k], self.least[k], self.most[k] = -1, True, 0.0, 0.0
+        return leaving
+
+    def _enter(self, entering: int, k: int) -> None:
+        """Hold a kink, which edge k moves, and no other edge from now on."""
+        self.side[entering] = self.away[entering] = self.slopes[entering] = 0.0
+        self.basis[k], self.free[k] = entering, False
+        self.least[k], self.most[k] = self.lo[entering], self.hi[entering]
+        other = self.kinks[entering].copy()
+        edge = self.all[:, k]
+        edge /= other[k]
+        self.costs[k] /= other[k]
+        other[k] = 0.0
+        self.all = blas.dger(-1.0, edge, other, a=self.all, overwrite_a=1)
+        self.costs -= self.costs[k] * other
 
 
 def settled(

@@ -23,6 +23,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.request import Report, Request
 from cvxscreen.errors import InvalidInput
 from cvxscreen.paths import path as path_module
+from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.registry import fine_gap
 
@@ -471,6 +472,52 @@ def test_other_parameters_beside_losses(name: str, monkeypatch: pytest.MonkeyPat
         problem.solve(method="screen")
         assert cvxscreen.Report.of(problem).recognised
         agree(problem, name)
+
+
+def curved(name: str, p: Any) -> Any:
+    """A quadratic part, kinks and linear constraints."""
+    rng = np.random.default_rng(5)
+    X, w, b = rng.standard_normal((1500, 8)), cp.Variable(8), cp.Variable()
+    z = X @ np.round(rng.standard_normal(8))
+    y, sign = z + 0.5 * rng.standard_t(3, 1500), np.sign(z + rng.standard_normal(1500))
+    hinge = cp.sum(cp.pos(1 - cp.multiply(sign, X @ w + b)))
+    objective, constraints = {
+        "hinges and squares": (hinge + p * cp.sum_squares(w), [w[0] >= w[1], cp.sum(w) <= 0.5]),
+        "quantiles on the simplex": (
+            cp.sum(cp.maximum(0.9 * (X @ w - y), 0.1 * (y - X @ w))) + p * cp.sum_squares(w),
+            [cp.sum(w) == 1, w >= 0]),
+        "Huber in a box": (
+            cp.sum(cp.huber(X @ w - y)) + 20 * p * cp.norm1(w), [w >= -0.2, w <= 0.4]),
+        "squared hinges and kinks": (
+            cp.sum(cp.square(cp.pos(1 - cp.multiply(sign, X @ w)))) + 20 * p * cp.norm1(w),
+            [cp.sum(w) <= 0.2]),
+        "squares in a budget": (cp.sum_squares(X @ w - y), [cp.norm1(w) <= p]),
+    }[name]
+    return cp.Problem(cp.Minimize(objective), constraints)
+
+
+@pytest.mark.parametrize("name", [
+    "hinges and squares", "quantiles on the simplex", "Huber in a box",
+    "squared hinges and kinks", "squares in a budget",
+])
+def test_other_weights_go_on_from_the_last_face(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No path is entered again, and value, variables and multipliers are Clarabel's."""
+    p = scalar(1.0)
+    problem = curved(name, p)
+    problem.solve(method="screen", always=True)
+    monkeypatch.setattr(interior_point, "PrimalDualPath", stop)
+    for p.value in (1.05, 1.4, 0.8):
+        problem.solve(method="screen", always=True)
+        assert cvxscreen.Report.of(problem).recognised
+        other = curved(name, cp.Parameter(nonneg=True, value=p.value))
+        assert problem.value == pytest.approx(other.solve(solver="CLARABEL", **TIGHT), rel=1e-8)
+        for ours, theirs in zip(problem.variables(), other.variables(), strict=True):
+            np.testing.assert_allclose(ours.value, theirs.value, atol=1e-5)
+        for ours, theirs in zip(problem.constraints, other.constraints, strict=True):
+            np.testing.assert_allclose(ours.dual_value, theirs.dual_value, atol=5e-3)
+            assert np.max(ours.violation()) <= 1e-9
 
 
 def test_what_stands_beside_losses_dies_with_its_problem() -> None:

@@ -225,6 +225,7 @@ def test_a_start_far_from_the_optimum_costs_no_look_at_its_face(
         look(run, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Attempt, "solve_face", solve_face)
+    monkeypatch.setattr(interior_point, "PIVOTED", 0.0)
     X, y = two_gaussians(400, 12)
     problem = svm(X, y, C=0.05, intercept=True)
     first = SOLVE(problem, target=1e-12)
@@ -240,12 +241,29 @@ def test_a_start_far_from_the_optimum_costs_no_look_at_its_face(
     assert looked == [0]
 
 
-def held(kind: str, d: int, seed: int, shift: float = 0.0, weight: float = 5.0) -> Problem:
-    """Absolute losses with an L1 norm beside linear constraints, no two terms alike."""
+CURVED = ("none", "diagonal", "form", "Huber", "one-sided")
+
+
+def held(
+    kind: str, d: int, seed: int, shift: float = 0.0, weight: float = 5.0, curved: str = "none"
+) -> Problem:
+    """Absolute losses with an L1 norm beside linear constraints, no two terms alike.
+
+    Some of the losses may be `curved`, or a quadratic form be there as well.
+    """
     rng, n = np.random.default_rng(seed), 25 * d
     A, w = rng.standard_normal((n, d)), rng.standard_normal(d) * (rng.random(d) < 0.7)
     ends = np.r_[np.ones(n), np.full(d, weight)]
-    losses = Losses(np.r_[A @ w + 0.5 * rng.standard_t(3, n), np.zeros(d)], 0.0, 0.0, -ends, ends)
+    kinks, q = np.r_[A @ w + 0.5 * rng.standard_t(3, n), np.zeros(d)], np.zeros(n + d)
+    lo, hi, form = -ends, ends.copy(), Quadratic(np.zeros(d))
+    if curved == "Huber":
+        q[: n // 2] = 1.0
+    elif curved == "one-sided":
+        q[: n // 2], lo[: n // 2], hi[: n // 2] = 2.0, 0.0, np.inf
+    elif curved == "diagonal":
+        form = Quadratic(np.where(np.arange(d) % 3 > 0, 2.0 * weight, 0.0))
+    elif curved == "form":
+        form = Quadratic(np.zeros(d), weight * A[: 2 * d].T @ A[: 2 * d])
     signs, total, none = np.eye(d), np.ones((1, d)), np.zeros((0, d))
     equal, below, offsets = {
         "signs": (none, signs, np.zeros(d) - 0.1 * shift),
@@ -259,18 +277,23 @@ def held(kind: str, d: int, seed: int, shift: float = 0.0, weight: float = 5.0) 
         np.vstack([equal, below]), offsets, tuple(pair for pair in dims if pair[1])
     )
     return Problem(
-        Rows(np.vstack([A, np.eye(d)])), losses, Quadratic(np.zeros(d)), np.zeros(d), side=side
+        Rows(np.vstack([A, np.eye(d)])), Losses(kinks, np.zeros(n + d), q, lo, hi), form,
+        np.zeros(d), side=side,
     )
 
 
 @pytest.mark.parametrize("kind", ["signs", "box", "sum", "simplex", "rows"])
-def test_pivots_lead_from_a_neighbour_to_the_vertex_beside_constraints(kind: str) -> None:
+@pytest.mark.parametrize("curved", CURVED)
+def test_pivots_lead_from_a_neighbour_to_the_optimum_beside_constraints(
+    kind: str, curved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of another weight, also where the start is no longer feasible; no step, and exact duals."""
-    problem = held(kind, 12, 0)
+    monkeypatch.setattr(interior_point, "SEARCHES", (8, 40))
+    problem = held(kind, 12, 0, curved=curved)
     first = SOLVE(problem, target=1e-12)
     start = Start(first.x, first.theta, multipliers=first.multipliers)
     for shift, weight in ((0.0, 7.0), (0.0, 3.0), (0.5, 5.0), (-0.4, 5.0)):
-        near = held(kind, 12, 0, shift, weight)
+        near = held(kind, 12, 0, shift, weight, curved)
         again = SOLVE(near, start, 1e-12)
         assert again.status == "optimal"
         assert again.info["steps"] == 0
@@ -283,31 +306,75 @@ def test_pivots_lead_from_a_neighbour_to_the_vertex_beside_constraints(kind: str
             np.testing.assert_allclose(again.multipliers, cold.multipliers, atol=1e-7)
 
 
-def test_pivots_are_refused_where_a_constraint_stays_broken() -> None:
+@pytest.mark.parametrize("curved", CURVED)
+def test_a_guess_that_is_wrong_is_left_to_the_path(
+    curved: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too few searches for the kinks of a point with nothing of the optimum; and enough of them."""
+    problem = held("box", 12, 0, curved=curved)
+    A, b = problem.design.dense(np.arange(12)), problem.losses.b[:12]
+    start = Start(np.linalg.solve(A, b), np.zeros(problem.n))
+    cold = SOLVE(problem, None, 1e-12)
+    for searches in ((0, 3), (8, 40)):
+        monkeypatch.setattr(interior_point, "SEARCHES", searches)
+        found = SOLVE(problem, start, 1e-12)
+        assert found.status == "optimal"
+        assert (found.info["steps"] > 0) == (searches[0] == 0)
+        assert problem.primal(found.x) == pytest.approx(problem.primal(cold.x), rel=1e-10)
+        proof = certify(problem, found.x, found.theta, found.multipliers, tol=1e-9)
+        assert proof.ok, proof.reason
+
+
+@pytest.mark.parametrize("curved", CURVED)
+def test_pivots_are_refused_where_a_constraint_stays_broken(curved: str) -> None:
     """No point satisfies both; a slope that holds one at any cost is no multiplier."""
-    problem = held("signs", 6, 1)
+    problem = held("signs", 6, 1, curved=curved)
     start = Start(np.ones(6), np.zeros(problem.n))
     side = SideConstraints(
         np.vstack([np.eye(6), -np.ones((1, 6))]), np.r_[np.zeros(6), -1.0], (("nonneg", 7),)
     )
     never = replace(problem, side=side)
-    assert not Attempt(IntervalTerms.of(never), 0.0).go_to_vertex(start.x)
+    assert not Attempt(IntervalTerms.of(never), 0.0).go_to_face(start.x)
     assert SOLVE(never, start, 1e-10).status == "infeasible"
 
 
-def test_squares_cones_and_many_entries_are_no_matter_for_pivots(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """What is no sum of kinks, and what would take longer than the path, is left to that."""
+def test_a_budget_asks_of_each_bound_what_it_takes_up() -> None:
+    """``u_j >= |x_j|``, ``sum u <= t``: the multiplier of the sum is shared by every pair."""
+    rng, d = np.random.default_rng(4), 8
+    X, w = rng.standard_normal((60, d)), np.r_[3.0, np.zeros(d - 1)]
+    X[:, 1:] *= 1e-3
+    y, eye = X @ w, np.eye(d)
+    form = np.zeros((2 * d, 2 * d))
+    form[:d, :d] = X.T @ X
+    below = np.vstack([
+        np.hstack([eye, eye]), np.hstack([-eye, eye]), np.r_[np.zeros(d), -np.ones(d)][None]
+    ])
+    none = np.zeros(0)
+
+    def budget(t: float) -> Problem:
+        side = SideConstraints(below, np.r_[np.zeros(2 * d), t], (("nonneg", 2 * d + 1),))
+        return Problem(
+            Rows(np.zeros((0, 2 * d))), Losses(none, none, none, none, none),
+            Quadratic(np.zeros(2 * d), form), np.r_[-X.T @ y, np.zeros(d)], side=side,
+        )
+
+    first = SOLVE(budget(1.0), None, 1e-12)
+    run = Attempt(IntervalTerms.of(budget(1.2)), 1e-12)
+    assert run.go_to_face(first.x)
+    expected = SOLVE(budget(1.2), None, 1e-12).x
+    np.testing.assert_allclose(run.answer()[0][:d], expected[:d], atol=1e-8)
+
+
+def test_cones_and_many_entries_are_no_matter_for_pivots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What curves without being a term, and what would take longer, is left to the path."""
     problem = held("box", 5, 2)
     x = SOLVE(problem, target=1e-12).x
-    assert Attempt(IntervalTerms.of(problem), 0.0).go_to_vertex(x)
-    curved = replace(problem, quadratic=Quadratic(np.ones(5)))
-    bent = replace(problem, losses=replace(problem.losses, q=np.full(problem.n, 0.1)))
-    for other in (curved, bent):
-        assert not Attempt(IntervalTerms.of(other), 0.0).go_to_vertex(x)
+    assert Attempt(IntervalTerms.of(problem), 0.0).go_to_face(x)
+    ball = SideConstraints(np.vstack([np.zeros((1, 5)), np.eye(5)]), np.r_[1.0, np.zeros(5)],
+                           (("soc", 6),))
+    assert not Attempt(IntervalTerms.of(replace(problem, side=ball)), 0.0).go_to_face(x)
     monkeypatch.setattr(interior_point, "PIVOTED", 100.0)
-    assert not Attempt(IntervalTerms.of(problem), 0.0).go_to_vertex(x)
+    assert not Attempt(IntervalTerms.of(problem), 0.0).go_to_face(x)
 
 
 def wide(n: int = 20, d: int = 60, twice: bool = False) -> Problem:

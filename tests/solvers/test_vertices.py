@@ -1,4 +1,4 @@
-"""Vertices of sums of kinks, by pivots and of many programs together: optima, and what is none."""
+"""Vertices and faces of sums of kinks, by pivots and of many programs: optima, and what is none."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from cvxscreen.solvers.vertices import Vertices, settled, vertex, vertices
+from cvxscreen.solvers.vertices import Curves, Face, Vertices, settled, vertex, vertices
 
 Program = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
@@ -133,3 +133,111 @@ def test_a_basis_that_is_no_optimum_is_refused() -> None:
         inverse = np.linalg.inv(A[wrong])
         there = np.where(A @ inverse @ b[wrong] > b, hi, lo)
         assert settled(*problem, wrong, there) is None
+
+
+def curves(kind: str, d: int, seed: int) -> Curves:
+    """Squares, one-sided ones or parabolas with two ends, and a quadratic form of low rank."""
+    rng = np.random.default_rng(seed)
+    k = 4 * d
+    rows, q = rng.standard_normal((k, d)), rng.uniform(0.5, 5.0, k)
+    ends = np.full(k, np.inf)
+    lo, hi = {
+        "squares": (-ends, ends), "one-sided": (np.zeros(k), ends),
+        "Huber": (-rng.uniform(0.1, 1.0, k), rng.uniform(0.1, 1.0, k)),
+        "form": (-0.0 * q, 0.0 * q),
+    }[kind]
+    root = rng.standard_normal((max(d // 2, 1), d)) if kind == "form" else np.zeros((1, d))
+    kept = hi > lo
+    return Curves.beside(
+        root.T @ root, rows[kept], rows[kept] @ rng.standard_normal(d), q[kept], lo[kept], hi[kept]
+    )
+
+
+def imbalance(problem: Program, bends: Curves, face: Face) -> float:
+    """How far the slopes are from an optimum's, at the point that the face's equations give."""
+    A, b, lo, hi, c = problem
+    held = face.basis[face.basis >= 0]
+    bent = face.bent
+    H = (bends.rows[bent].T / bends.q[bent]) @ bends.rows[bent]
+    theta, slopes = face.slopes, np.where(bent, 0.0, face.bends)
+    pull = c + theta @ A + slopes @ bends.rows
+    pull -= (bends.b[bent] / bends.q[bent]) @ bends.rows[bent]
+    k, d = len(held), len(c)
+    system = np.block([[H, A[held].T], [A[held], np.zeros((k, k))]])
+    found = np.linalg.lstsq(system, np.r_[-pull, b[held]], rcond=None)[0]
+    x, theta = found[:d], theta.copy()
+    theta[held] = found[d:]
+    z, t = A @ x - b, bends.slopes(x)
+    wrong = np.maximum(lo - theta, theta - hi).max(initial=0.0)
+    apart = np.abs(np.where(z > 1e-9, hi, np.where(z < -1e-9, lo, theta)) - theta).max(initial=0.0)
+    left = np.abs(c + theta @ A + t @ bends.rows).max()
+    return float(max(wrong, apart, left))
+
+
+@pytest.mark.parametrize("kind", ["squares", "one-sided", "Huber", "form"])
+@pytest.mark.parametrize("shape", [(60, 3), (40, 1), (150, 10), (40, 12)])
+def test_the_face_is_that_of_the_optimum_from_wherever_it_begins(
+    shape: tuple[int, int], kind: str
+) -> None:
+    """Its equations give slopes that balance, each right for its margin: nothing is better."""
+    problem, d = program(*shape, seed=shape[0]), shape[1]
+    bends = curves(kind, d, shape[1])
+    for x in (np.zeros(d), np.full(d, 5.0)):
+        face = Face(*problem, x, bends)
+        assert face.descend(8 * d + 40)
+        assert imbalance(problem, bends, face) <= 1e-8
+
+
+def test_curves_alone_are_followed_from_piece_to_piece() -> None:
+    """Where one has changed its piece the minimum is another."""
+    A, b, lo, hi, c = (part[:0] for part in program(60, 5))
+    c = np.zeros(5)
+    bends = curves("Huber", 5, 3)
+    face = Face(A, b, lo, hi, c, np.full(5, 5.0), bends)
+    assert face.descend(40)
+    assert imbalance((A, b, lo, hi, c), bends, face) <= 1e-8
+
+
+def test_a_neighbours_optimum_leads_to_the_face_by_few_searches() -> None:
+    """Kinks at which it is are held at once, and let go where their slopes are wrong."""
+    A, b, lo, hi, c = program(150, 10)
+    bends = curves("squares", 10, 0)
+    x = np.zeros(10)
+    for _ in range(3):  # Newton's steps of the face: its minimum to the last digit
+        face = Face(A, b, lo, hi, c, x, bends)
+        assert face.descend(100)
+        held = face.basis[face.basis >= 0]
+        H = (bends.rows.T / bends.q) @ bends.rows
+        pull = c + face.slopes @ A - (bends.b / bends.q) @ bends.rows
+        k = len(held)
+        system = np.block([[H, A[held].T], [A[held], np.zeros((k, k))]])
+        x = np.linalg.solve(system, np.r_[-pull, b[held]])[:10]
+    assert 2 <= k < 10
+    again = Face(A, b, lo, hi, c, x, bends)
+    assert set(again.basis[again.basis >= 0]) == set(held)
+    assert again.descend(2)
+    near = (A, b, lo, hi, c + 0.3 * np.abs(c))
+    assert not Face(*near, x + 1.0, bends).descend(8)
+    face = Face(*near, x, bends)
+    assert face.descend(8)
+    assert imbalance(near, bends, face) <= 1e-8
+
+
+def test_a_minimum_far_out_is_none_of_a_neighbour() -> None:
+    """A tiny curvature alone holds it; a start that is as far out may lead there."""
+    A, b, lo, hi, _ = program(60, 3)
+    tiny = Curves.beside(1e-9 * np.eye(3), A[:0], b[:0], b[:0], b[:0], b[:0])
+    pull = np.full(3, 1e3)
+    assert not Face(A, b, lo, hi, pull, np.zeros(3), tiny).descend(200)
+    assert Face(A, b, lo, hi, pull, np.full(3, -1e11), tiny).descend(200)
+
+
+def test_beside_curves_a_direction_without_end_is_none() -> None:
+    problem = program(60, 3)
+    one_sided = curves("one-sided", 3, 0)
+    A, b, lo, hi, _ = problem
+    beyond = Curves(one_sided.rows[:2], *(part[:2] for part in (
+        one_sided.b, one_sided.q, one_sided.lo, one_sided.hi)))
+    assert not Face(A, b, lo, hi, np.full(3, 1e3), np.zeros(3), beyond).descend(200)
+    with pytest.raises(np.linalg.LinAlgError):
+        Curves.beside(-np.eye(3), A[:0], b[:0], b[:0], b[:0], b[:0])
