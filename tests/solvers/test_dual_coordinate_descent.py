@@ -16,11 +16,13 @@ from cvxscreen.solvers import dual_coordinate_descent
 from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
+    COMBINED,
     DualCoordinateDescent,
     Part,
     _Descent,
     descend_along,
     epoch,
+    extrapolate,
     extrapolated,
     row_product,
 )
@@ -40,6 +42,12 @@ def data(n: int, d: int, seed: int = 0, storage: str = "sparse") -> tuple[object
         return dense, y
     X = sp.csr_matrix(dense)
     return (X.astype(np.float32) if storage == "float32" else X), y
+
+
+def whole(run: _Descent) -> Part:
+    """All rows of its problem."""
+    theta, v = run.iterate.theta, run.iterate.v
+    return Part.of(run.rows, run.terms, theta, run.active, len(v), run.random)
 
 
 def problem(loss: str, intercept: bool = False, storage: str = "sparse", C: float = 1.0):
@@ -111,9 +119,62 @@ def test_an_epoch_visits_every_term_once():
     solver = DualCoordinateDescent(shrinking=False)
     run = _Descent(p, p.design, Start(np.zeros(p.d), np.zeros(p.n)), 0.0, solver)
     assert p.n % BLOCK
-    part = Part.of(run.rows, run.terms, run.iterate.theta, run.active, run.random)
-    epoch(part.rows, part.terms, part.theta, run.iterate.v, part.work, p.n, np.inf)
+    part = whole(run)
+    epoch(part.rows, part.terms, part.theta, run.iterate.v, part.work, p.n, np.inf, 0)
     assert (run.iterate.theta == p.losses.lo).all()
+
+
+def test_blocks_keep_their_order_where_they_are_told_to():
+    """While they are as many as before."""
+    p = problem("hinge")
+    run = _Descent(p, p.design, None, 0.0, DualCoordinateDescent(shrinking=False))
+    part, number, orders = whole(run), -(-p.n // BLOCK), []
+    for ordered in (0, number, 0, number - 1):
+        epoch(part.rows, part.terms, part.theta, run.iterate.v, part.work, p.n, np.inf, ordered)
+        orders.append(part.work.blocks.tolist())
+    assert orders[1] == orders[0]
+    assert orders[2] != orders[1] != orders[3]
+    assert all(sorted(order) == list(range(number)) for order in orders)
+
+
+@pytest.mark.parametrize(
+    ("loss", "C"),
+    [("hinge", 1.0), ("squared_hinge", 1.0), ("epsilon", 0.03), ("absolute", 0.03), ("huber", 1.0)],
+)
+def test_extrapolation_only_moves_to_a_higher_dual_objective(loss, C):
+    """Within the boxes, v following; where the past points elsewhere nothing moves."""
+    p = problem(loss, C=C)
+    run = _Descent(p, p.design, None, 0.0, DualCoordinateDescent(shrinking=False))
+    part, v, theta, f = whole(run), run.iterate.v, run.iterate.theta, p.losses
+
+    def objective():
+        terms = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
+        return -0.5 * v @ v - terms.sum()
+
+    ordered, past, shares = 0, part.work.past, []
+    optimum = cvxscreen.solve(p, tol=1e-12).certificate.dual
+    past[:, 0] = theta
+    for _ in range(20):
+        for k in range(COMBINED):
+            epoch(part.rows, part.terms, theta, v, part.work, p.n, np.inf, ordered)
+            ordered, past[:, k + 1] = -(-p.n // BLOCK), theta
+        before = optimum - objective()
+        extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n)
+        after = optimum - objective()
+        assert after <= before + 1e-12 * optimum
+        shares.append(after / before)
+        assert (f.lo <= theta).all()
+        assert (theta <= f.hi).all()
+        assert (past[:, 0] == theta).all()
+        np.testing.assert_allclose(v, -p.linear - p.design.adjoint(theta), atol=1e-12)
+    assert min(shares) < 0.5
+    known, point = theta.copy(), v.copy()
+    elsewhere = np.random.default_rng(0).standard_normal(past.shape)
+    past[:] = np.clip(elsewhere, f.lo[:, None], f.hi[:, None])
+    extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n)
+    assert (theta == known).all()
+    assert (v == point).all()
+    assert (past[:, 0] == theta).all()
 
 
 @pytest.mark.parametrize("storage", ["sparse", "float32", "dense"])

@@ -98,7 +98,7 @@ def test_repeated_rows_do_not_enter(
 
 def test_they_end_what_epochs_have_begun() -> None:
     """Long before epochs alone are done, and as exactly as the factor is."""
-    problem = of("hinge", C=100.0)
+    problem = of("hinge", C=10.0)
     alone = DualCoordinateDescent(tol=1e-9, shrinking=False)(problem)
     found = DualCoordinateDescent(tol=1e-9)(problem)
     assert found.status == "optimal"
