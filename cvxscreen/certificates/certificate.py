@@ -74,6 +74,9 @@ ENOUGH = 0.1
 balances all of them, at the cost of a factorisation (13 s for 2,000 assets, 0 s without)."""
 NEGLIGIBLE = 0.01
 """Share of the gap asked for that rounding, or one free coordinate, may cost by a first bound."""
+_SUMMED = 256
+"""What numpy's sum by pairs of any number of products rounds like a sum of so many: 128 are added
+up one by one, and 64 levels of pairs are more than there are."""
 _REFINED = 2000
 """Terms at most whose margins are recomputed in extended precision."""
 _ASKED = 1000
@@ -699,14 +702,18 @@ def side_part(
     slack = side.slack(x)
     violation = float(np.linalg.norm(slack - side.project(slack)))
     # Rows without a multiplier add zeros to the sums, which rounds nothing.
-    matrix, unit = abs(side.matrix), 4 * (np.count_nonzero(mu) + problem.d + 8) * EPS
+    matrix, filled = abs(side.matrix), int(np.diff(side.matrix.indptr).max(initial=0))
+    unit: float = 4 * (min(int(np.count_nonzero(mu)), _SUMMED) + filled + 8) * EPS
     reach = matrix @ np.abs(x) + np.abs(side.offset)
-    gap = abs(float(mu @ slack)) + unit * float(np.abs(mu) @ reach)
+    gap = abs(float((mu * slack).sum())) + unit * float(np.abs(mu) @ reach)
     load = matrix.T @ np.abs(mu) + np.abs(residual)
     size = 1.0 + float(np.linalg.norm(side.offset))
+    unit = 4 * (np.count_nonzero(mu) + problem.d + 8) * EPS
     reach_error = unit * problem.quadratic.dual_reach(load)
-    unit = 4 * (np.count_nonzero(mu) + 8) * EPS  # each column is a sum over the multipliers
-    return SidePart(residual, unit * load, gap, reach_error, violation, size, mu)
+    # Each column is a sum over the multipliers in it.
+    counts = np.bincount(matrix.indices, minlength=problem.d)
+    error = 4 * (np.minimum(counts, np.count_nonzero(mu)) + 8) * EPS * load
+    return SidePart(residual, error, gap, reach_error, violation, size, mu)
 
 
 def primal_of_dual(problem: Problem, x: Array, residual: Array) -> Array:
@@ -980,7 +987,14 @@ def cost_of_free(
         return FreeCost(0.0, residual=largest)
     own = float("inf")
     if not indefiniteness:
-        own = own_growth_cost(problem, x, theta, t, t_error, primal, r, mu=side.multipliers)
+        if problem.side is not None and problem.side.many_cones:
+            from cvxscreen.certificates.residual_norms import norms_growth_cost
+
+            own = norms_growth_cost(problem, x, theta, side.multipliers, primal)
+        if own > enough:
+            own = min(own, own_growth_cost(
+                problem, x, theta, t, t_error, primal, r, mu=side.multipliers
+            ))
         if own <= enough:
             return FreeCost(own, residual=largest)
     if problem not in _BOXES:  # a problem never changes, and is judged at many points

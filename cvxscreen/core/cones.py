@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,8 @@ from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
 
+MANY_CONES = 200
+"""Cones from which on norms of residuals are looked for among them."""
 KINDS = ("zero", "nonneg", "soc", "psd")
 
 
@@ -152,6 +154,36 @@ class NormCones(Immutable):
         multipliers[self.rows[two]] = 0.5 * (one + other)
 
 
+class ResidualNorms(NamedTuple):
+    """Norms of residuals with bounds of their own, ``|N_h x + b_h| <= a_h x_h``.
+
+    Attributes
+    ----------
+    cones : array of bool
+        Which of all cones these are.
+    head_rows, heads : arrays of int, shape (c,)
+        The rows of the bounds, and the coordinates that these are.
+    scales : array, shape (c,)
+        ``a``.
+    sizes : array of int, shape (c,)
+        Rows of each cone.
+    """
+
+    cones: NDArray[np.bool_]
+    head_rows: NDArray[np.intp]
+    heads: NDArray[np.intp]
+    scales: Array
+    sizes: NDArray[np.intp]
+
+    @property
+    def tails(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The rows of the residuals, and the norm of each."""
+        owner = np.repeat(np.arange(len(self.heads)), self.sizes - 1)
+        ends = np.cumsum(self.sizes - 1)
+        place = np.arange(len(owner)) - np.repeat(ends - (self.sizes - 1), self.sizes - 1)
+        return self.head_rows[owner] + 1 + place, owner
+
+
 def _joined(first: NormCones, second: NormCones) -> NormCones:
     """Both."""
     second = replace(second, owner=second.owner + len(first))
@@ -218,6 +250,26 @@ class SideConstraints(Immutable):
     def second_order(self) -> NDArray[np.bool_]:
         """Which of the cones are second-order cones."""
         return np.array([kind == "soc" for kind, _ in self.dims], dtype=bool)
+
+    @property
+    def many_cones(self) -> bool:
+        """Whether there are more second-order cones than anybody writes one by one."""
+        return len(self.dims) >= MANY_CONES and bool(self.second_order.sum() >= MANY_CONES)
+
+    @cached_property
+    def residual_norms(self) -> ResidualNorms:
+        """The second-order cones whose heads are coordinates that no other row has."""
+        matrix, soc = self.matrix, self.second_order
+        heights = np.array([height(*entry) for entry in self.dims], dtype=np.intp)
+        rows = (np.cumsum(heights) - heights)[soc]
+        entry = np.minimum(matrix.indptr[rows], max(matrix.nnz - 1, 0))
+        heads, scales = matrix.indices[entry].astype(np.intp), matrix.data[entry]
+        uses = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        alone = (np.diff(matrix.indptr)[rows] == 1) & (self.offset[rows] == 0.0)
+        alone &= (uses[heads] == 1) & (scales > 0.0) & (heights[soc] > 1)
+        cones = np.zeros(len(self.dims), dtype=bool)
+        cones[np.flatnonzero(soc)[alone]] = True
+        return ResidualNorms(cones, rows[alone], heads[alone], scales[alone], heights[soc][alone])
 
     @cached_property
     def norms(self) -> NormCones:

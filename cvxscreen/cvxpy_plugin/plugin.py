@@ -70,6 +70,7 @@ from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
     fine_gap,
+    has_norms,
 )
 from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
 from cvxscreen.solvers.solve import InUnits, solve_problem
@@ -93,6 +94,9 @@ values beside `sigma_max` or `lambda_max`, 20,000 terms, certified from 1,861 an
 its own tolerances from all, 6 and 5 s for 2 and 0.8."""
 
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
+
+OF_NORMS = "sums of norms of rows are for the built-in engine only, in certified mode"
+
 
 def screened_solve(problem: Any, request: Request) -> Any:
     """Solve a ``cvxpy.Problem`` by screening, once nothing speaks against it from outside.
@@ -118,7 +122,8 @@ def screened_solve(problem: Any, request: Request) -> Any:
     found = _recognised(problem, request)
     if isinstance(found, str):
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
-        if not (found == NO_SIDE or found.endswith(CANNOT_PAY) or solved_shorter(problem)):
+        expected = found in (NO_SIDE, OF_NORMS) or found.endswith(CANNOT_PAY)
+        if not (expected or solved_shorter(problem)):
             warn_once(found)
         return value
     spent = perf_counter() - began
@@ -197,6 +202,8 @@ def _recognised(problem: Any, request: Request) -> Found | str:
     known = known_refusal(problem, request.builtin)
     if known is not None:
         return known
+    if measured(problem).norms and not (request.leaves_choice or request.builtin):
+        return OF_NORMS
     found: Found | str
     try:
         found = cached_recognition(problem, recognise_any)
@@ -628,7 +635,8 @@ def make_report(
         left_out = 0 if last.features is None else solution.problem.d - last.features
         features = max(left_out, int(np.count_nonzero(solution.screening.dropped)))
     inner = sum(entry.solve_seconds for entry in solution.rounds)
-    terms = solution.problem.n or _cones(solution.problem)
+    problem = solution.problem
+    terms = problem.n + _cones(problem) if has_norms(problem) else problem.n or _cones(problem)
     return Report(
         recognised=True,
         mode=request.mode,

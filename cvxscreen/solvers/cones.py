@@ -55,7 +55,7 @@ def are_many(problem: Problem) -> bool:
     return side is not None and not problem.n and int(side.second_order.sum()) >= MANY_CONES
 
 
-def _side(problem: Problem) -> SideConstraints:
+def side_of(problem: Problem) -> SideConstraints:
     """The constraints of a problem that has some."""
     if problem.side is None:
         raise InvalidInput("the problem has no side constraints.")
@@ -69,7 +69,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
 
     def set_up(self) -> None:
         """Every cone that is of another kind stays."""
-        self.second = _side(self.problem).second_order
+        self.second = side_of(self.problem).second_order
         self.kept = ~self.second | (self.mode == "safe")
         self.refuted = 0
 
@@ -84,7 +84,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
 
     def room(self, x: Array) -> Array:
         """How far inside of each second-order cone `x` is, relative to its size; infinite else."""
-        side = _side(self.problem)
+        side = side_of(self.problem)
         slack, out = side.slack(x), []
         for kind, size, rows in side.runs:
             if kind == "soc":
@@ -113,7 +113,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
         self, selection: Mask
     ) -> tuple[Problem, Callable[[SubproblemResult], SubproblemResult]]:
         """The problem with these cones only; the others' multipliers are 0."""
-        side = _side(self.problem)
+        side = side_of(self.problem)
         left, rows = side.take(selection)
 
         reduced = replace(self.problem, side=left, layout=None)

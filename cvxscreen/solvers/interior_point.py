@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
@@ -44,7 +44,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.extensions import supplied
+from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.losses import falls_without_end
@@ -59,8 +59,11 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.second_order import Scaling, SecondOrderCones
+from cvxscreen.solvers.second_order import MANY_NORMS, SecondOrderCones
 from cvxscreen.solvers.vertices import Curves, Face, settled
+
+if TYPE_CHECKING:
+    from cvxscreen.solvers.norm_terms import Compact
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -183,10 +186,21 @@ def able(inner: SubproblemSolver, problem: Problem, limits: Limits) -> Subproble
     return clarabel
 
 
+def compact_of(problem: Problem) -> Compact | None:
+    """`problem` with the bounds of its norms of residuals eliminated; None where it has none."""
+    if problem.side is None or len(problem.side.dims) < MANY_NORMS:
+        return None
+    found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
+    return found
+
+
 def unfit(problem: Problem) -> str:
     """Why `InteriorPoint` does not take `problem`; empty if it does."""
     if not isinstance(problem.design, Rows):
         return "its data are not rows in memory"
+    whole = compact_of(problem)
+    if whole is not None:
+        problem = whole.problem
     if problem.d > MOST_COORDINATES:
         return f"it has {problem.d:,} coordinates; at most {MOST_COORDINATES:,} are taken"
     if not (problem.penalty is None or isinstance(problem.penalty, L1 | NonNegative)):
@@ -245,7 +259,12 @@ class InteriorPoint(SubproblemSolver):
             raise InvalidInput(
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
-        run = Attempt(IntervalTerms.of(problem), target, self.tol)
+        whole = compact_of(problem)
+        if whole is not None:
+            start = None
+        terms = IntervalTerms.of(problem) if whole is None else (
+            IntervalTerms.of(whole.problem, whole.norms))
+        run = Attempt(terms, target, self.tol)
         # Of a perfect fit weights have no end; a multiplier may underflow.
         quiet = np.errstate(divide="ignore", over="ignore", invalid="ignore")
         with blas_threads(problem.n * problem.d), quiet:
@@ -254,6 +273,8 @@ class InteriorPoint(SubproblemSolver):
         if status in WITHOUT_SOLUTION:
             return SubproblemResult(status, np.zeros(0), np.zeros(0), info=info)
         x, theta, multipliers = run.answer()
+        if whole is not None and run.best is not None:
+            x, multipliers = whole.lifted(x, multipliers, run.best.y[len(terms.e):])
         return SubproblemResult(status, x, theta, multipliers, info)
 
     def _follow(self, run: Attempt, start: Start | None) -> str:
@@ -342,9 +363,9 @@ class IntervalTerms:
         The budget that a term is in; -1 for those of the objective.
     linears, constants : arrays, shape (k, d) and (k,)
         What else is in the budgets.
-    cones : SecondOrderCones
-        Those among the side constraints. Where multipliers y are asked for, theirs come after those
-        of the equalities.
+    cones : SecondOrderCones or NormTerms
+        Those among the side constraints, or norms in the objective. Where multipliers y are asked
+        for, theirs come after those of the equalities.
     """
 
     problem: Problem
@@ -363,12 +384,12 @@ class IntervalTerms:
     part: NDArray[np.intp]
     linears: Array
     constants: Array
-    cones: SecondOrderCones
+    cones: Any
     passes: int = 0
 
     @classmethod
-    def of(cls, problem: Problem) -> IntervalTerms:
-        """Write the losses and constraints of `problem` in this form."""
+    def of(cls, problem: Problem, norms: SecondOrderCones | None = None) -> IntervalTerms:
+        """Write the losses and constraints of `problem` in this form, with `norms` beside."""
         f, d = problem.losses, problem.d
         split = np.flatnonzero((f.e > 0) & (f.lo < 0) & (f.hi > 0))
         b, q, lo, hi = _halves(f, split)
@@ -402,7 +423,7 @@ class IntervalTerms:
             np.concatenate([lo, extra[1]]), np.concatenate([hi, extra[2]]),
             E[chosen], e[chosen], chosen, tied, equal_rows, inconsistent,
             np.full(len(b) + extra.shape[1], -1), np.zeros((0, d)), np.zeros(0),
-            SecondOrderCones.of(problem),
+            SecondOrderCones.of(problem) if norms is None else norms,
         )
 
     def __len__(self) -> int:
@@ -511,6 +532,8 @@ class IntervalTerms:
         squared norm and the bounds let coordinates move them.
         """
         kinks = float(np.abs(self.b[: self.n]).mean()) if self.n else 0.0
+        if self.cones.costly:
+            kinks = max(kinks, self.cones.spread)
         return kinks or float(self._columns @ self._allowed)
 
     @cached_property
@@ -523,7 +546,14 @@ class IntervalTerms:
     @property
     def _columns(self) -> Array:
         """The usual entry of each column."""
-        return self.problem.column_sizes / np.sqrt(max(self.n, 1))
+        rows = self.n + (len(self.cones) if self.cones.costly else 0)
+        return self._column_sizes / np.sqrt(max(rows, 1))
+
+    @cached_property
+    def _column_sizes(self) -> Array:
+        """Lengths of the columns of the losses, norms among them; shape (d,)."""
+        sizes = self.problem.column_sizes
+        return np.sqrt(sizes**2 + self.cones.column_squares) if self.cones.costly else sizes
 
     @cached_property
     def _allowed(self) -> Array:
@@ -545,9 +575,9 @@ class IntervalTerms:
         """
         if not self.own.shape[0] and not self.cones:
             return unit
-        unseen = (self.problem.column_sizes == 0) & ~self.quadratic().any(axis=0)
+        unseen = (self._column_sizes == 0) & ~self.quadratic().any(axis=0)
         sizes = abs(self.own)
-        if self.cones:
+        if self.cones and not self.cones.costly:
             of_cones = self.cones.sums(self.cones.sizes)
             sizes = sp.vstack([sizes, sp.csr_matrix(of_cones)])
         sizes = sizes.tocoo()
@@ -580,7 +610,7 @@ class IntervalTerms:
     @property
     def bounded(self) -> bool:
         """Whether there are points where it is infinite, equalities apart."""
-        return bool(len(self.endless) or len(self.cones))
+        return bool(len(self.endless) or (len(self.cones) and not self.cones.costly))
 
     def violation(self, x: Array, t: Array) -> float:
         """The largest violation of an inequality, relative to their sizes, or of a cone."""
@@ -806,6 +836,9 @@ class PrimalDualPath:
         away = np.abs(self.t - f.b)[self.live]
         reach = max(float(away.mean()) if len(away) else 1.0, 1e-3 * spread)
         usual = float(np.mean(self.width)) if len(f) else float(np.abs(f.problem.linear).max())
+        if f.cones.costly:
+            reach = max(float(f.cones.lengths(self.x).mean()), 1e-3 * f.cones.spread)
+            usual = float(f.cones.costs.mean())
         self.level = 0.3 * reach * (usual if usual > 0.0 else 1.0)
         self.rescale_constraints()
         self.central(self.level)
@@ -814,20 +847,25 @@ class PrimalDualPath:
         """The minimiser of parabolas with these weights and slopes at their kinks."""
         f = self.terms
         H = f.gram(weight) + M
+        right = f.adjoint(weight * f.b - middle * self.live_is) - linear
+        seen = float(weight[: f.n].sum())
+        if f.cones.costly:
+            of_norms, pull = f.cones.parabolas()
+            H, right, seen = H + of_norms, right + pull, seen + f.cones.steepness
         diagonal = np.diag(H)
         self.unseen = (diagonal == 0.0) & ~f.E.any(axis=0)
-        if f.cones:  # what a coordinate costs that a cone alone holds says nothing of its size
+        if f.cones and not f.cones.costly:
+            # What a coordinate costs that a cone alone holds says nothing of its size.
             self.bounds = self.unseen & f.cones.matrix.any(axis=0)
             self.unseen &= ~self.bounds
-            linear = np.where(self.bounds, 0.0, linear)
+            right = right + np.where(self.bounds, linear, 0.0)
         top = float(diagonal.max(initial=0.0))
         usual = np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
         self.regular = REGULAR_STEP * usual
         # A move of a coordinate that changes a usual margin by 1.
-        self.unit = np.sqrt(float(weight[: f.n].sum()) / usual) if f.n else np.ones(len(usual))
+        self.unit = np.sqrt(seen / usual) if seen else np.ones(len(usual))
         self.unit = f.units_of_unseen(self.unit)
         H[np.diag_indices(len(H))] += 1e-8 * usual
-        right = f.adjoint(weight * f.b - middle * self.live_is) - linear
         return _System(H, f.E).solve(right, -f.e)[0]
 
     def _begin_within(self) -> None:
@@ -890,7 +928,9 @@ class PrimalDualPath:
         constraint comes to hold, and the steps shrink to nothing.
         """
         f = self.terms
-        if f.cones:
+        if f.cones.costly:
+            self.cone_width = f.cones.costs.copy()
+        elif f.cones:
             of_rows = f.cones.sizes @ self.unit
             size = np.sqrt(f.cones.sums(of_rows * of_rows))
             usual_slope = float((self.width * f.counted).sum())
@@ -937,7 +977,9 @@ class PrimalDualPath:
         from_high = self.has_high & ~from_low
         theta[from_high] = hi[from_high] - high[from_high]
         self.theta = theta
-        if f.cones:
+        if f.cones.costly:
+            self.s, self.z = f.cones.central(self.x, level)
+        elif f.cones:
             at, cones, entries = f.cones.helpers(self.bounds & (f.problem.linear > 0.0))
             if len(at):
                 cost = f.problem.linear[at] / entries
@@ -1018,8 +1060,8 @@ class PrimalDualPath:
         H += self.M
         scaling = whole = None
         if f.cones:
-            scaling = Scaling(f.cones, self.s, self.z)
-            whole = H + scaling.matrix.T @ scaling.matrix
+            scaling = f.cones.scaling(self.s, self.z)
+            whole = H + scaling.normal
         G, k, v = f.linears, np.zeros(len(f.e)), None
         if self.budgets:
             v = self.lo * low_ratio + self.hi * high_ratio
@@ -1035,7 +1077,7 @@ class PrimalDualPath:
         except (sla.LinAlgError, ValueError):
             return 0.0
         of_x, short, over, equal = self.residuals()
-        apart = f.cones.slack(self.x) - self.s if scaling is not None else self.s
+        apart = f.cones.apart(self.x, self.s) if scaling is not None else self.s
 
         def towards(products: Array | None, of_cones: Array) -> SearchDirection:
             """The step to these products of primal and dual, straight to 0 without.
@@ -1053,8 +1095,8 @@ class PrimalDualPath:
                 second = np.concatenate([second, rest - over - (slack - self.primal[-len(over):])])
             rest_of_x = of_x
             if scaling is not None:
-                rest_of_cones = of_cones - scaling.undone(apart)
-                rest_of_x = of_x - scaling.matrix.T @ rest_of_cones
+                rest_of_cones = scaling.rest(of_cones, apart)
+                rest_of_x = of_x - scaling.back(rest_of_cones)
             dx, z = system.solve(w - rest_of_x, second)
             y, weight = z[: len(f.e)], -z[len(f.e):]
             t = f.forward(dx)
@@ -1073,8 +1115,7 @@ class PrimalDualPath:
                 At += weight @ (G - f.linears)
             ds = dz = self.s
             if scaling is not None:
-                ds = f.cones.matrix @ dx + apart
-                dz = scaling.undone(rest_of_cones - scaling.matrix @ dx)
+                ds, dz = scaling.steps(dx, rest_of_cones, apart)
             return SearchDirection(dx, t, primal, dtheta, y, dual, At, ds, dz)
 
         # Predictor: straight to products of 0.
@@ -1152,8 +1193,7 @@ class PrimalDualPath:
         f = self.terms
         if not f.cones:
             return self.y
-        reach = f.cones.sizes @ np.abs(self.x) + np.abs(f.cones.offset)
-        usual = np.sqrt(f.cones.sums(reach * reach))
+        usual = f.cones.reach(self.x)
         return np.concatenate([
             self.y, f.cones.rounded(self.s, self.z, usual, self.cone_width)
         ])
@@ -1179,7 +1219,7 @@ class PrimalDualPath:
         total = self.product
         total += float(np.abs(short + below - above) @ slope) + float(np.abs(of_x) @ size)
         if len(self.z):
-            total += float(np.abs(self.terms.cones.slack(self.x) - self.s) @ np.abs(self.z))
+            total += float(np.abs(self.terms.cones.apart(self.x, self.s)) @ np.abs(self.z))
         total += float(np.abs(equal) @ np.abs(self.y)) + float(np.abs(over) @ self.weights)
         return total if np.isfinite(total) else np.inf
 
@@ -1189,6 +1229,8 @@ class PrimalDualPath:
         linear = float(np.abs(f.problem.linear @ self.x))
         own = f.part < 0
         losses = float(np.abs(self.theta[own]) @ np.abs((self.t - f.b)[own]))
+        if f.cones.costly:
+            losses += f.cones.value(self.x)
         return max(linear + 0.5 * float(self.x @ self.M @ self.x) + losses, 1e-300)
 
     @property
@@ -1226,7 +1268,9 @@ class PrimalDualPath:
             return False
         if len(f.e) and float(np.abs(f.E @ p).max()) > RAY * float(np.abs(f.E).max()):
             return False
-        if f.cones:
+        if f.cones.costly and f.cones.grows(p, RAY):
+            return False
+        if f.cones and not f.cones.costly:
             along = f.cones.matrix @ p
             if f.cones.room(along).min() < -RAY * float(np.abs(f.cones.matrix).max()):
                 return False
@@ -1237,15 +1281,17 @@ class PrimalDualPath:
         """Whether slopes of constraints and equalities show that nothing satisfies them all."""
         f = self.terms
         ray = np.where(self.live & (f.q == 0) & ~(self.has_low & self.has_high), self.theta, 0.0)
-        value = float(f.b @ ray) + float(f.e @ self.y) + float(f.cones.offset @ self.z)
+        z = np.zeros(0) if f.cones.costly else self.z
+        offset = f.cones.offset[: len(z)]
+        value = float(f.b @ ray) + float(f.e @ self.y) + float(offset @ z)
         if not value < 0:
             return False
         of_terms = f.adjoint(ray)
         left = of_terms - (f.E.T @ self.y if len(f.e) else 0.0)
-        if f.cones:
-            left = left - f.cones.adjoint(self.z)
+        if len(z):
+            left = left - f.cones.adjoint(z)
         size = float(np.abs(f.b) @ np.abs(ray)) + float(np.abs(f.e) @ np.abs(self.y))
-        size += float(np.abs(f.cones.offset) @ np.abs(self.z))
+        size += float(np.abs(offset) @ np.abs(z))
         reach = 1.0 + float(np.abs(self.x).max(initial=0.0))
         return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
 
@@ -1368,7 +1414,8 @@ class Attempt:
         multipliers = np.zeros(len(side.offset))
         multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
         multipliers[equal] = y[: f.equal]
-        multipliers[f.cones.at] = best.y[len(f.e):]
+        if not f.cones.costly:
+            multipliers[f.cones.at] = best.y[len(f.e):]
         return self.moved_inside(best), theta, multipliers
 
     def moved_inside(self, best: PrimalDualPair) -> Array:
@@ -1399,7 +1446,7 @@ class Attempt:
         tight = below[side.slack(x)[below] <= VIOLATED * units[below]]
         rows = side.matrix[np.concatenate([tight, equal])].toarray()
         room = np.concatenate([units[tight], np.zeros(len(equal))])
-        if self.terms.cones:
+        if self.terms.cones and not self.terms.cones.costly:
             normals, sizes = self.terms.cones.tight(x, VIOLATED)
             rows, room = np.vstack([normals, rows]), np.concatenate([sizes, room])
             tight = np.arange(len(sizes) + len(tight))
@@ -1429,6 +1476,8 @@ class Attempt:
         self.violation = min(self.violation, violation)
         if self.tol:
             value = self.terms.problem.primal(path.x, path.t[: self.terms.n])
+            if self.terms.cones.costly:
+                value += self.terms.cones.value(path.x)
             self.target = max(self.asked, self.tol * (value - estimate))
         if estimate <= self.target:
             if self.tol:
@@ -1443,6 +1492,8 @@ class Attempt:
             return
         if self.next_look == np.inf:
             self.next_look = FACE_FROM * float(np.abs(path.theta) @ np.abs(path.t - self.terms.b))
+            if self.terms.cones.costly:
+                self.next_look += FACE_FROM * self.terms.cones.value(path.x)
         if estimate <= self.next_look:
             self.next_look = FACE_AGAIN * estimate
             self.consider_face(path)

@@ -17,7 +17,7 @@ Which one a problem gets, `screened_as` says:
 - `ProvenRowsAndColumns` and `PredictedRowsAndColumns` leave out features as well, under an L1 term,
   and reduce what they have reduced before;
 - `ScreenedLinearProgram` lets features into a linear program, `ScreenedCones` leaves out
-  second-order cones;
+  second-order cones; `ScreenedNorms` leaves out nothing, but eliminates bounds of norms;
 - `ScreenedChunks` reduces data in chunks to a problem in memory, which comes back here.
 
 In the CVXPY plugin `ScreenedComposite` takes the part of a problem that is not screened into every
@@ -47,7 +47,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.registry import builtin_solver, builtin_takes, pilot_gap
+from cvxscreen.solvers.registry import builtin_solver, builtin_takes, has_norms, pilot_gap
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import ProblemInMemory, one_round, run
 from cvxscreen.solvers.solution import Round, Solution
@@ -165,7 +165,9 @@ def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, A
     All but the rows are imported by those who have such a problem.
     """
     cones = problem.side is not None and not problem.n
-    if cones and loaded("cvxscreen.solvers.cones:has_cones_alone")(problem):
+    if has_norms(problem):
+        place = "cvxscreen.solvers.norm_terms:ScreenedNorms"
+    elif cones and loaded("cvxscreen.solvers.cones:has_cones_alone")(problem):
         place = "cvxscreen.solvers.cones:ScreenedCones"
     elif mode == "certified" and held_at_zero(problem):
         place = "cvxscreen.solvers.columns:ScreenedColumns"

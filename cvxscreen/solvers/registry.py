@@ -16,6 +16,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.interface import SubproblemSolver
+from cvxscreen.solvers.second_order import MANY_NORMS
 
 if TYPE_CHECKING:
     from cvxscreen.solvers.dual_active_set import DualActiveSet
@@ -163,6 +164,8 @@ def _is_for_interior_point(problem: Problem) -> bool:
     losses with an intercept, an L1 norm and squares, 3,000 x 12 to 20,000 x 40: 0.13 to 1.1 s for
     0.05 to 0.18, columns of different units 0.3 to 3.8 for 0.02 to 0.1).
     """
+    if has_norms(problem):
+        return True
     plain = problem.side is None and not problem.without_curvature
     if plain and not _kinks_beside_unit_terms(problem):
         return False
@@ -172,6 +175,14 @@ def _is_for_interior_point(problem: Problem) -> bool:
         return True
     # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
     return bool(loaded("cvxscreen.solvers.columns:columns_can_go")(problem))
+
+
+def has_norms(problem: Problem) -> bool:
+    """Whether the losses of `problem` are many norms of residuals, whose bounds are eliminated."""
+    side = problem.side
+    if side is None or len(side.dims) < MANY_NORMS:
+        return False
+    return bool(loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None)
 
 
 def _kinks_beside_unit_terms(problem: Problem) -> bool:

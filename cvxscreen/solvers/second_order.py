@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,10 @@ Mask = NDArray[np.bool_]
 
 APEX = 1e-9
 """By how much, relative to it, a multiplier must be inside the cone for its slack to be 0."""
+MANY_NORMS = 200
+"""Cones from which on norms of residuals are looked for among them (`norm_terms`)."""
+NORMS_PER_COORDINATE = 4
+"""Such norms for each other coordinate from which on it is worth it to have these alone left."""
 FIRST_SHARE = 1.0
 """First products of slacks and multipliers, in units of their usual sizes."""
 LEAST_ROOM = 0.1
@@ -50,6 +55,8 @@ class SecondOrderCones:
         Their rows among those of the side constraints.
     """
 
+    costly: ClassVar[bool] = False
+    """Whether they are norms in the objective, with bounds that are eliminated (`norm_terms`)."""
     matrix: Array
     offset: Array
     heads: Index
@@ -156,6 +163,14 @@ class SecondOrderCones:
         """``G x + g``."""
         return self.matrix @ x + self.offset
 
+    def apart(self, x: Array, s: Array) -> Array:
+        """By how much the slacks s are not those of x."""
+        return self.slack(x) - s
+
+    def scaling(self, s: Array, z: Array) -> Scaling:
+        """The scaling of a pair inside the cones."""
+        return Scaling(self, s, z)
+
     def adjoint(self, z: Array) -> Array:
         """``G' z``."""
         return self.matrix.T @ z
@@ -165,10 +180,14 @@ class SecondOrderCones:
         """``|G|``."""
         return np.abs(self.matrix)
 
+    def reach(self, x: Array) -> Array:
+        """Sizes of what the slacks are sums of, shape (c,)."""
+        of_rows = self.sizes @ np.abs(x) + np.abs(self.offset)
+        return np.asarray(np.sqrt(self.sums(of_rows * of_rows)))
+
     def violation(self, x: Array) -> float:
         """How far outside of a cone x is, relative to the terms of its rows."""
-        reach = self.sizes @ np.abs(x) + np.abs(self.offset)
-        units = np.sqrt(self.sums(reach * reach))
+        units = self.reach(x)
         room = self.room(self.slack(x))
         return float((-room / np.where(units > 0.0, units, 1.0)).max(initial=0.0))
 
@@ -177,8 +196,7 @@ class SecondOrderCones:
 
         At a slack of 0 that of its head.
         """
-        reach = self.sizes @ np.abs(x) + np.abs(self.offset)
-        units = np.sqrt(self.sums(reach * reach))
+        units = self.reach(x)
         units = np.where(units > 0.0, units, 1.0)
         s = self.slack(x)
         length = self.split(s)[1]
@@ -320,3 +338,20 @@ class Scaling:
     def matrix(self) -> Array:
         """``W^-1 G``."""
         return self.undone(self.cones.matrix)
+
+    @property
+    def normal(self) -> Array:
+        """What the normal equations get."""
+        return self.matrix.T @ self.matrix
+
+    def rest(self, of_cones: Array, apart: Array) -> Array:
+        """``W dz`` where x stays, for ``W dz + W^-1 ds = of_cones``."""
+        return of_cones - self.undone(apart)
+
+    def back(self, rest: Array) -> Array:
+        """``G' dz`` of such a step."""
+        return self.matrix.T @ rest
+
+    def steps(self, dx: Array, rest: Array, apart: Array) -> tuple[Array, Array]:
+        """Of slacks and multipliers, where x moves by `dx`."""
+        return self.cones.matrix @ dx + apart, self.undone(rest - self.matrix @ dx)

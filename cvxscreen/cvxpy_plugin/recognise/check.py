@@ -234,6 +234,7 @@ def at_best_helpers(
     if in_matrices is None:
         in_matrices = helpers_in_matrices(recognition)
     others = np.setdiff1d(np.setdiff1d(helpers, in_matrices), _at_norms(problem, x, helpers))
+    others = np.setdiff1d(others, _at_residual_norms(problem, x, others))
     columns = {int(j): problem.design.column(int(j)) for j in others}
     rises = [] if budgets is None else [
         budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
@@ -276,6 +277,24 @@ def _at_norms(problem: Problem, x: Array, helpers: Index) -> Index:
     norms = norms.take(plain[norms.heads] & ~mixed)
     x[norms.heads] = norms.least(x)
     return norms.heads
+
+
+def _at_residual_norms(problem: Problem, x: Array, helpers: Index) -> Index:
+    """The same of `helpers` that many norms of residuals have for themselves."""
+    side, form = problem.side, problem.quadratic
+    if side is None or not side.many_cones or not isinstance(form, Quadratic):
+        return np.zeros(0, dtype=np.intp)
+    norms, helper = side.residual_norms, np.zeros(problem.d, dtype=bool)
+    helper[helpers] = True
+    plain = helper & (problem.linear > 0.0) & form.untouched & (problem.column_sizes == 0.0)
+    rows, owner = norms.tails
+    mixed = np.asarray(abs(side.matrix[rows]) @ helper.astype(np.float64)) > 0.0
+    taken = plain[norms.heads] & ~(np.bincount(owner, mixed, len(norms.heads)) > 0.0)
+    x[norms.heads[taken]] = 0.0
+    slack = side.slack(x)[rows]
+    length = np.sqrt(np.bincount(owner, slack * slack, len(norms.heads)))
+    x[norms.heads[taken]] = (length / norms.scales)[taken]
+    return norms.heads[taken]
 
 
 def helpers_in_matrices(recognition: Recognition) -> Index:

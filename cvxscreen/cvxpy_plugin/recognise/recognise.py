@@ -11,6 +11,7 @@ and never solved.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, st
 from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.size import FEWEST, MANY_ROWS
 from cvxscreen.errors import InvalidInput, NotScreenable
+from cvxscreen.solvers.second_order import MANY_NORMS, NORMS_PER_COORDINATE
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -76,9 +78,26 @@ def recognise_numbers(standard: Standard) -> Recognition:
     NotScreenable
         With the reason.
     """
+    if mostly_norms(standard):
+        with suppress(NotScreenable):
+            recognition = recognise_standard(standard, strongly_convex=False)
+            check(recognition)
+            return recognition
     recognition = recognise_standard(standard, strongly_convex=None)
     check(recognition)
     return recognition
+
+
+def mostly_norms(standard: Standard) -> bool:
+    """Whether nearly all columns are bounds of norms that the objective adds up, one of each."""
+    heads = np.array([c.rows.start for c in standard.cones if c.kind == "soc"], dtype=np.intp)
+    if len(heads) < MANY_NORMS:
+        return False
+    sparse = standard.rows.sparse
+    heads = heads[np.diff(sparse.indptr)[heads] == 1]
+    bounds = np.unique(sparse.indices[sparse.indptr[heads]])
+    count = int((standard.linear[bounds] > 0.0).sum())
+    return count >= max(MANY_NORMS, NORMS_PER_COORDINATE * (standard.size - count))
 
 
 def recognise_in_general(refusal: RefusedByRules) -> Recognition:

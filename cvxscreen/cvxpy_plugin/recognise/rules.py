@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.cones import SideConstraints, height
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import (
@@ -64,6 +64,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.cones import MANY_CONES
 from cvxscreen.solvers.loop import bounds_as_terms, held_at_zero
+from cvxscreen.solvers.registry import has_norms
+from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -161,7 +163,10 @@ def _finish(draft: Draft, base: float) -> Recognition:
     beside = maxima is None and len(numbers) and not shortened
     single = beside and _single_coordinates(rows, touched)
     kept, unused = core[~drop], core[drop]
-    _check_helpers(draft, kept)
+    # Bounds of norms of residuals, which the interior point method eliminates.
+    norms = _norms_of_residuals(draft, held, dims, kept)
+    if norms is None:
+        _check_helpers(draft, kept)
     steps = list(draft.steps)
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
@@ -195,13 +200,17 @@ def _finish(draft: Draft, base: float) -> Recognition:
     except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
     # A norm of residuals beside, or a bound of it, is a loss over data; equations alone are none.
+    if norms is not None:
+        if not has_norms(problem):
+            raise NotScreenable(norms)
+        single = False
     if single and not (held_at_zero(problem) and any(kind == "soc" for kind, _ in dims)):
         raise NotScreenable(
             "the objective has no loss over data, only penalties on single coordinates (squares "
             f"over data, as in least squares, are taken with {TALL} rows for each coordinate, or "
             "where an L1 norm or bounds hold every coordinate: two for each row)"
         )
-    if not (shortened and problem.n <= len(kept)):
+    if norms is None and not (shortened and problem.n <= len(kept)):
         _check_worth(draft, problem, kept, (terms, filled), alone)
     level = constant - standard.constant - base
     parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
@@ -346,6 +355,29 @@ def _check_strongly_convex(
     if len(held):
         raise NotStronglyConvex(_stuck(draft, int(held[0])))
     return np.asarray(apart)
+
+
+def _norms_of_residuals(
+    draft: Draft, held: Stack, dims: tuple[tuple[str, int], ...], kept: Index
+) -> str | None:
+    """What is to be said where many norms in the objective are not taken after all.
+
+    None where there are no such norms.
+    """
+    if draft.strongly_convex is not False or not has_many_second_order_cones(draft.standard):
+        return None
+    heights = np.array([height(*entry) for entry in dims], dtype=np.intp)
+    heads = (np.cumsum(heights) - heights)[[kind == "soc" for kind, _ in dims]]
+    single = heads[held.filled()[heads] == 1]
+    columns = np.unique(sp.csr_array(held.columns(kept))[single].indices)
+    count = int((draft.linear[kept][columns] > 0.0).sum())
+    coordinates = len(kept) - count
+    if count < MANY_CONES or count < NORMS_PER_COORDINATE * coordinates:
+        return None
+    return (
+        f"there are {coordinates} coordinates and {count} norms in the objective, which are not "
+        "taken: something else depends on them, there are other cones, or their data are sparse"
+    )
 
 
 def _check_helpers(draft: Draft, kept: Index) -> None:

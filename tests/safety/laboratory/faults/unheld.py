@@ -144,7 +144,7 @@ FAULTS = (
           "if False:",
           "a bounded problem is called unbounded"),
     coned("multipliers of cones that do not cancel", DROPPED,
-          "left = left - f.cones.adjoint(self.z)", "left = left - 0.0 * f.cones.adjoint(self.z)",
+          "left = left - f.cones.adjoint(z)", "left = left - 0.0 * f.cones.adjoint(z)",
           "a feasible problem is called infeasible"),
     proof("the rounding of a precise residual", DROPPED,
           "error = factor * size * problem.column_sizes + EPS * np.abs(value)",

@@ -1,0 +1,179 @@
+"""What an unbalanced residual costs where norms of residuals bound every better point.
+
+Let the objective hold ``sum_h q_h t_h`` over bounds t_h of norms, ``|N_h y + b_h| <= a_h t_h``, and
+nothing else that can be negative. Then a y that is no worse than x has, with ``c_h = q_h / a_h``,
+
+::
+
+    sum_h c_h |N_h y + b_h|  <=  sum_h q_h y_h  <=  B = P(x) - constant,
+
+and what r has at other coordinates is ``N' u`` with ``u = N D^-1 G^-1 D^-1 r``, D the lengths of
+the columns of N and ``G = D^-1 N' N D^-1``:
+
+::
+
+    <r, x - y> = <u, (N x + b) - (N y + b)>
+               <= max_h |N_h D^-1|_F / c_h  |D^-1 r| / lambda_min(G)  (sum_h c_h |N_h x + b_h| + B).
+
+At the bounds themselves ``r_h (x_h - y_h) <= max_h |r_h| / q_h (sum_h q_h |x_h| + B)``. Constraints
+only make the set of y smaller.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen.core.problem import Problem
+
+Array = NDArray[np.float64]
+
+UP = 1.0 + 1e-9
+"""What a bound is rounded up by."""
+
+
+class GrowthOfNorms(NamedTuple):
+    """What does not depend on a point.
+
+    Attributes
+    ----------
+    norms : ResidualNorms
+    others : array of int, shape (d',)
+        The coordinates that are no bounds.
+    rows, owner : arrays of int, shape (m,)
+        The rows of residuals among those of the constraints, and the norm of each.
+    costs : array, shape (c,)
+        ``c_h``.
+    lengths : array, shape (d',)
+        D.
+    columns : CSC matrix, shape (rows of all constraints, d')
+        ``F`` at these coordinates.
+    least : float
+        A lower bound of ``lambda_min(G)``.
+    steepest : float
+        An upper bound of ``max_h |N_h D^-1|_F / c_h``.
+    """
+
+    norms: Any
+    others: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    owner: NDArray[np.intp]
+    costs: Array
+    lengths: Array
+    columns: Any
+    least: float
+    steepest: float
+
+    @classmethod
+    def of(cls, problem: Problem) -> GrowthOfNorms | None:
+        """Those of `problem`; None where its norms do not bound its coordinates."""
+        side, f = problem.side, problem.losses
+        if side is None or problem.penalty is not None or problem.imbalance:
+            return None
+        norms = side.residual_norms
+        if not len(norms.heads) or problem.d - len(norms.heads) > len(norms.heads):
+            return None
+        bounds = np.zeros(problem.d, dtype=bool)
+        bounds[norms.heads] = True
+        others = np.flatnonzero(~bounds)
+        cost = problem.linear[norms.heads]
+        signs = bool((f.lo <= 0.0).all() and (f.hi >= 0.0).all())
+        if not (signs and (cost > 0.0).all()) or problem.linear[others].any() or not len(others):
+            return None
+        rows, owner = norms.tails
+        frame = sp.csr_matrix(side.matrix[rows][:, others])
+        lengths = np.sqrt(np.asarray(frame.power(2).sum(axis=0)).ravel())
+        if not (lengths > 0.0).all():
+            return None
+        scaled = sp.csr_matrix(frame @ sp.diags(1.0 / lengths))
+        gram = (scaled.T @ scaled).toarray()
+        d, costs = len(others), cost / norms.scales
+        # Columns of length 1: products are rounded as sums of m, the eigenvalues as of a matrix of
+        # trace d.
+        least = float(np.linalg.eigvalsh(gram)[0]) - 4.0 * d * gamma(len(rows) + 8 * d + 16)
+        squares = np.bincount(owner, np.asarray(scaled.power(2).sum(axis=1)).ravel(), len(costs))
+        steepest = float((np.sqrt(squares) / costs).max()) * UP
+        if not least > 0.0:
+            return None
+        return cls(
+            norms, others, rows, owner, costs, lengths,
+            sp.csc_matrix(side.matrix[:, others]), least, steepest,
+        )
+
+
+_KNOWN: weakref.WeakKeyDictionary[Problem, GrowthOfNorms | None] = weakref.WeakKeyDictionary()
+"""A problem never changes, and is judged at many points."""
+
+
+def _residual_at_most(
+    problem: Problem, theta: Array, mu: Array, known: GrowthOfNorms
+) -> tuple[Array, Array]:
+    """``|A' theta + q - F' mu|`` at most at the bounds, and at the other coordinates.
+
+    Long sums of F' mu are made in extended precision: of 100,000 rows rounding would be all.
+    """
+    norms, wide = known.norms, np.longdouble
+    cost = problem.linear[norms.heads]
+    size = float(np.sqrt(np.sum(theta * theta))) * UP
+    error = (problem.design.adjoint_factor + 8.0 * UNIT) * size * problem.column_sizes
+    of_losses = problem.design.adjoint(theta)
+    pressed = norms.scales * mu[norms.head_rows]
+    heads = np.abs(of_losses[norms.heads] + cost - pressed) + error[norms.heads]
+    heads += gamma(8) * (cost + np.abs(pressed))
+    frame = known.columns
+    products = frame.data.astype(wide) * mu[frame.indices]
+    starts = frame.indptr[:-1]
+    some = np.diff(frame.indptr) > 0
+    total, load = np.zeros(len(known.others), dtype=wide), np.zeros(len(known.others))
+    if some.any():
+        total[some] = np.add.reduceat(products, starts[some])
+        load[some] = np.add.reduceat(np.abs(products), starts[some])
+    value = np.asarray(np.abs(of_losses[known.others].astype(wide) - total), dtype=np.float64)
+    unit = 4.0 * float(np.finfo(wide).eps) * (np.diff(frame.indptr) + 8)
+    return heads, value * UP + unit * load + error[known.others]
+
+
+def norms_growth_cost(
+    problem: Problem, x: Array, theta: Array, mu: Array | None, primal: float
+) -> float:
+    """What the residual may cost against any point; infinite where norms do not bound it.
+
+    Parameters
+    ----------
+    x : array, shape (d,)
+    theta : array, shape (n,)
+    mu : array, shape (m,)
+        In the dual cone.
+    primal : float
+        Objective at x.
+    """
+    if problem not in _KNOWN:
+        _KNOWN[problem] = GrowthOfNorms.of(problem)
+    known, side = _KNOWN[problem], problem.side
+    if known is None or side is None or mu is None:
+        return float("inf")
+    of_heads, of_others = _residual_at_most(problem, theta, mu, known)
+    held = ~problem.quadratic.free[known.others]  # what is squared is charged as such
+    of_others[held] = 0.0
+    heads = side.residual_norms.heads
+    slack = side.slack(x)[known.rows]
+    lengths = np.sqrt(np.bincount(known.owner, slack * slack, len(known.costs)))
+    # What rounding hides of a slack is a share of what it is the sum of.
+    reach = abs(side.matrix[known.rows]) @ np.abs(x) + np.abs(side.offset[known.rows])
+    rounding = gamma(problem.d + 8) * np.sqrt(
+        np.bincount(known.owner, reach * reach, len(known.costs))
+    )
+    here = float(known.costs @ (lengths + rounding)) * UP
+    cost = problem.linear[heads]
+    own = float(cost @ np.abs(x[heads])) * UP
+    reached = max(here, own, primal - problem.constant) * UP
+    ratio = float((of_heads / cost).max())
+    length = float(np.linalg.norm(of_others / known.lengths))
+    return (
+        known.steepest * length / known.least * (here + reached) + ratio * (own + reached)
+    ) * UP

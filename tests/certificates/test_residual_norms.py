@@ -1,0 +1,116 @@
+"""What a residual costs where norms bound better points: contained, and attained."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from cvxscreen.certificates import residual_norms
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.certificates.residual_norms import norms_growth_cost
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+
+
+def problem_of(blocks: np.ndarray, offset: np.ndarray, costs: np.ndarray) -> Problem:
+    """``sum_i costs_i |blocks_i x + offset_i|``, blocks of shape (n, k, d)."""
+    n, k, d = blocks.shape
+    F = np.zeros((n, k + 1, d + n))
+    F[:, 1:, :d] = blocks
+    F[np.arange(n), 0, d + np.arange(n)] = 1.0
+    f = np.zeros((n, k + 1))
+    f[:, 1:] = offset
+    side = SideConstraints(sp.csr_matrix(F.reshape(-1, d + n)), f.ravel(), [("soc", k + 1)] * n)
+    return Problem(
+        design=Rows(np.zeros((0, d + n))), losses=Losses(*np.zeros((5, 0))),
+        quadratic=Quadratic(np.zeros(d + n)), linear=np.append(np.zeros(d), costs), side=side,
+        kind="cvxpy",
+    )
+
+
+def point(problem: Problem, x: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`x` with its norms, and multipliers with these tails."""
+    side, d = problem.side, len(x)
+    assert side is not None
+    n, k = slopes.shape
+    whole = np.append(x, np.zeros(problem.d - d))
+    lengths = np.linalg.norm(side.slack(whole).reshape(n, k + 1)[:, 1:], axis=1)
+    whole[d:] = lengths
+    return whole, np.column_stack([problem.linear[d:], slopes]).ravel()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_better_point_gains_more(seed: int) -> None:
+    """``<r, x - y>`` for y that are no worse, of random slopes."""
+    rng = np.random.default_rng(seed)
+    blocks, offset = rng.standard_normal((40, 2, 3)), rng.standard_normal((40, 2))
+    costs = rng.uniform(0.5, 2.0, 40)
+    problem = problem_of(blocks, offset, costs)
+    slopes = 0.3 * rng.standard_normal((40, 2)) * costs[:, None] / 2
+    x, mu = point(problem, rng.standard_normal(3), slopes)
+    mu = problem.side.project_dual(mu)  # type: ignore[union-attr]
+    value = problem.primal(x)
+    cost = norms_growth_cost(problem, x, np.zeros(0), mu, value)
+    assert np.isfinite(cost)
+    residual = problem.linear - problem.side.adjoint(mu)  # type: ignore[union-attr]
+    tried = 0
+    for _ in range(2000):
+        y, _ = point(problem, rng.standard_normal(3) * rng.uniform(0.0, 2.0), slopes)
+        if problem.primal(y) <= value:
+            tried += 1
+            assert float(residual @ (x - y)) <= cost
+    assert tried > 20
+
+
+def test_the_cost_is_attained() -> None:
+    """Norms of one coordinate alone: the point opposite to x loses all of it."""
+    problem = problem_of(np.ones((9, 1, 1)), np.zeros((9, 1)), np.full(9, 2.0))
+    x, mu = point(problem, np.array([3.0]), np.full((9, 1), -0.25))
+    cost = norms_growth_cost(problem, x, np.zeros(0), mu, problem.primal(x))
+    residual = problem.linear - problem.side.adjoint(mu)  # type: ignore[union-attr]
+    opposite, _ = point(problem, np.array([-3.0]), np.full((9, 1), -0.25))
+    lost = float(residual @ (x - opposite))
+    assert 0.99 * cost < lost <= cost
+
+
+def test_what_norms_do_not_bound_is_not_bounded() -> None:
+    """A coordinate in no norm, a bound that costs nothing, a linear cost."""
+    rng = np.random.default_rng(0)
+    blocks, offset = rng.standard_normal((40, 2, 3)), rng.standard_normal((40, 2))
+    blocks[:, :, 2] = 0.0
+    free = problem_of(blocks, offset, np.ones(40))
+    blocks[:, :, 2] = blocks[:, :, 1]  # two coordinates that move alike
+    alike = problem_of(blocks, offset, np.ones(40))
+    blocks = rng.standard_normal((40, 2, 3))
+    idle = problem_of(blocks, offset, np.append(np.ones(39), 0.0))
+    for problem in (free, alike, idle):
+        x, mu = point(problem, rng.standard_normal(3), np.zeros((40, 2)))
+        assert norms_growth_cost(problem, x, np.zeros(0), mu, problem.primal(x)) == np.inf
+
+
+def test_a_bad_answer_is_refused() -> None:
+    """Slopes that do not balance, by one part in a thousand, cost as much."""
+    rng = np.random.default_rng(1)
+    blocks, x = rng.standard_normal((300, 2, 3)), rng.standard_normal(3)
+    offset = rng.standard_normal((300, 2))
+    residuals = blocks @ x + offset
+    slopes = -residuals / np.linalg.norm(residuals, axis=1)[:, None]
+    problem = problem_of(blocks, offset, np.ones(300))
+    whole, mu = point(problem, x, slopes * (1.0 - 1e-15))
+    assert not certify(problem, whole, np.zeros(0), mu, tol=1e-3).ok
+
+
+def test_it_imports_nothing_that_solves() -> None:
+    """As the certificate itself."""
+    tree = ast.parse(Path(str(residual_norms.__file__)).read_text("utf-8"))
+    own = {
+        node.module for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cvxscreen")
+    }
+    assert own <= {"cvxscreen._support.rounding", "cvxscreen.core.problem"}
