@@ -1345,8 +1345,12 @@ def squared_rows(expr: Any) -> Any:
 def _unknown(expr: Any, name: str) -> str:
     """How the atom is called in a refusal if nothing can be done for it; else an empty text.
 
-    Powers and norms but those with two pieces, and squares, are many small cones each.
+    Powers and norms but those with two pieces, and squares, are many small cones each; a sum of
+    sorted coordinates has as many rows as there are pairs of them.
     """
+    if name == "dotsort":
+        inner = expr.args[0]
+        return name if _bare(inner.args[0] if type(inner).__name__ == "abs" else inner) else ""
     if name in MEANS:
         return "geo_mean"
     if name in EXPONENTIAL:
