@@ -249,7 +249,8 @@ def certify(
     if passes is not None:
         passes.margins, passes.At_theta = t, At_theta
     if problem.pure_l1:
-        return verdict(pure_l1_gap(problem, x, theta, t, values, At_theta), primal, tol)
+        enough = tol * abs(primal)
+        return verdict(pure_l1_gap(problem, x, theta, t, values, At_theta, enough), primal, tol)
 
     singular = isinstance(quadratic, Quadratic) and quadratic.singular
     gradient = At_theta + problem.linear
@@ -1210,31 +1211,52 @@ class Movable(NamedTuple):
         return Movable(terms[which], unit_cost[which], room[which], far[which], weight[which])
 
 
+def ways_to_move(columns: Array, above: Array, movable: Movable) -> Array | None:
+    """How far slopes go at most, shape (m,), to take up exactly what is at most `above`; or None.
+
+    Parameters
+    ----------
+    columns : array, shape (m, k)
+        Entries of the rows of the `movable` slopes in k columns.
+    above : array, shape (k,)
+    movable : Movable
+        Slopes; those with next to no room hardly move.
+
+    Returns
+    -------
+    array, shape (m,), or None
+        None where the slopes have not the room for it, or where rounding hides it.
+    """
+    if columns.shape[0] < columns.shape[1]:
+        return None
+    # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
+    _, power = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
+    columns, above, far = np.ldexp(columns, -power), np.ldexp(above, -power), movable.far
+    q, triangle = np.linalg.qr(far[:, None] * columns)
+    if not np.abs(np.diag(triangle)).min(initial=np.inf) > 0.0:
+        return None
+    # columns' inverse = I
+    inverse = far[:, None] * solve_triangular(triangle, q.T, check_finite=False).T
+    defect = float(np.linalg.norm(columns.T @ inverse - np.eye(columns.shape[1])))
+    # Of ``(I + E)^-1 above``, E the defect: off by 2e-6 of its norm in each entry.
+    above = above + 1e-5 * float(np.linalg.norm(above))
+    move = np.abs(inverse) @ above * (1.0 + 1e-4)
+    return move if defect <= 1e-6 and (move <= movable.room).all() else None
+
+
 def moved_cost(
     problem: Problem, r: Residual, mask: NDArray[np.bool_], reach: Array, movable: Movable,
     distance: float, alone: tuple[NDArray[np.intp], Movable] | None = None,
 ) -> float:
     """What it costs that slopes take up r at the coordinates of `mask`, all of the `movable` ones.
 
-    Those with next to no room hardly move. `alone` are places in r and slopes with a row of that
+    `alone` are places in r and slopes with a row of that
     one entry each: what the others leave there is taken up by these.
     """
-    inside, unit_cost, room, far, _ = movable
-    wanted, rows = int(mask.sum()), problem.design.dense(inside)
-    columns = rows[:, r.free[mask]]
-    # In units of each coordinate, powers of two: nothing is rounded, and columns may differ.
-    _, power = np.frexp(np.abs(columns).max(axis=0, initial=0.0))
-    columns, above = np.ldexp(columns, -power), np.ldexp(r.above[mask], -power)
-    q, triangle = np.linalg.qr(far[:, None] * columns)
-    if not np.abs(np.diag(triangle)).min(initial=np.inf) > 0.0:
-        return float("inf")
-    # columns' inverse = I
-    inverse = far[:, None] * solve_triangular(triangle, q.T, check_finite=False).T
-    defect = float(np.linalg.norm(columns.T @ inverse - np.eye(wanted)))
-    # Of ``(I + E)^-1 above``, E the defect: off by 2e-6 of its norm in each entry.
-    above = above + 1e-5 * float(np.linalg.norm(above))
-    move = np.abs(inverse) @ above * (1.0 + 1e-4)
-    if not (defect <= 1e-6 and (move <= room).all()):
+    inside, unit_cost = movable.terms, movable.unit_cost
+    rows = problem.design.dense(inside)
+    move = ways_to_move(rows[:, r.free[mask]], r.above[mask], movable)
+    if move is None:
         return float("inf")
     cost = float(move @ (unit_cost + 0.5 * problem.losses.q[inside] * move))
     shift = float(move @ problem.norms[inside])
@@ -1623,7 +1645,8 @@ def own_growth_cost(
 
 
 def pure_l1_gap(
-    problem: Problem, x: Array, theta: Array, t: Array, values: Array, At_theta: Array
+    problem: Problem, x: Array, theta: Array, t: Array, values: Array, At_theta: Array,
+    enough: float = 0.0,
 ) -> float:
     """The gap of `x` and the feasible share of `theta`, rounding included.
 
@@ -1632,6 +1655,9 @@ def pure_l1_gap(
 
         P(x) - D(s theta) = sum_i (f_i(t_i) + f_i*(s theta_i) - s theta_i t_i)
                             + sum_j (kappa_j |x_j| + s x_j A_j' theta)
+
+    A share less by the rounding of ``A' theta`` costs that much of the objective over kappa_j;
+    feasible slopes close by cost less (`gap_beside_l1`).
 
     Parameters
     ----------
@@ -1642,6 +1668,8 @@ def pure_l1_gap(
         ``A x`` and the terms' values, as computed.
     At_theta : array, shape (d,)
         ``A' theta`` as computed.
+    enough : float
+        Of a gap up to this no better bound is looked for.
     """
     kappa, f = problem.penalty.kappa, problem.losses  # type: ignore[union-attr]
     size = float(np.sqrt(np.sum(theta * theta))) * (1.0 + 4 * (problem.n + 8) * EPS)
@@ -1653,4 +1681,52 @@ def pure_l1_gap(
     share = 1.0 if beyond <= 1.0 else (1.0 - 8.0 * EPS) / beyond
     fy = loss_gaps(t, share * theta, problem.design.forward_error(x, problem.sizes), values, f)
     norm = np.abs(x) * (kappa + share * np.sign(x) * At_theta + At_error + 4.0 * EPS * kappa)
-    return float(fy.sum() + np.maximum(norm, 0.0).sum()) * (1 + (problem.n + problem.d) * EPS)
+    gap = float(fy.sum() + np.maximum(norm, 0.0).sum()) * (1 + (problem.n + problem.d) * EPS)
+    if gap <= enough or share == 1.0:
+        return gap
+    return min(gap, gap_beside_l1(problem, x, theta, t, values, (At_theta, At_error)))
+
+
+_CLOSE = 1000.0
+"""Columns whose ``|A' theta|`` is within so many roundings of kappa are held: others are pushed."""
+_ENTRIES = 5e6
+"""Most entries of the rows of the slopes that are moved for them."""
+
+
+def gap_beside_l1(
+    problem: Problem, x: Array, theta: Array, t: Array, values: Array, At: tuple[Array, Array]
+) -> float:
+    """The same of feasible slopes close to theta, or infinity if none are known to be near.
+
+    At the columns where ``|A_j' theta|`` may exceed kappa_j, a few slopes take that off. It costs
+    ``|x_j|`` a unit, and what moving these slopes does (`nearby_cost`).
+
+    Parameters
+    ----------
+    At : tuple of array, shape (d,)
+        ``A' theta`` and its rounding.
+    """
+    (At_theta, At_error), f = At, problem.losses
+    kappa = problem.penalty.kappa  # type: ignore[union-attr]
+    over = np.abs(At_theta) * (1.0 + 4.0 * EPS) + At_error - kappa * (1.0 - 4.0 * EPS)
+    close, above = over > -_CLOSE * At_error, np.maximum(over, 0.0)
+    wanted = int(close.sum())
+    most = 4 * wanted + 4
+    if not isinstance(problem.design, Rows) or most * problem.d > _ENTRIES:
+        return float("inf")
+    t_error = problem.design.forward_error(x, problem.sizes)
+    movable = Movable.of(problem, (theta, t, t_error))
+    if len(movable.terms) > most:
+        score = movable.weight / np.maximum(movable.unit_cost, 1e-300)
+        movable = movable.take(np.argpartition(-score, most)[:most])
+    rows = problem.design.dense(movable.terms)
+    move = ways_to_move(rows[:, close], above[close], movable)
+    if move is None:
+        return float("inf")
+    pushed = np.where(close, above, np.abs(rows).T @ move * (1.0 + 1e-6))
+    if (pushed > np.maximum(-over, 0.0))[~close].any():
+        return float("inf")
+    fy = loss_gaps(t, theta, t_error, values, f)
+    norm = np.maximum(kappa * (1.0 + 4.0 * EPS) + np.sign(x) * At_theta + At_error + pushed, 0.0)
+    cost = float(move @ (movable.unit_cost + 0.5 * f.q[movable.terms] * move))
+    return (float(fy.sum()) + float(np.abs(x) @ norm) + cost) * (1.0 + 1e-6)

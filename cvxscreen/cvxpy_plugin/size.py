@@ -215,6 +215,12 @@ OF_PARAMETER = 5e-8
 CVXPY compiles how the squares of all of their slacks follow from it (Huber's loss, 1,000 x 5 to
 6,000 x 12: 0.3 to 25 s, without the parameter 0.04 to 0.2; nothing on top for other losses)."""
 
+OF_WEIGHTS, OF_WEIGHTED_SQUARES = 2.5e-8, 8e-8
+"""Seconds for each product of two entries of a `Parameter` that weighs as many entries one by one,
+and where squares or Huber's losses are weighed so: CVXPY compiles how each row depends on each of
+them (least squares with the weights inside and absolute values, 5,000 to 10,000 x 5 to 20: 2.2e-8
+to 5e-8; with weighed squares 8e-8 to 9e-8, 20,000 x 12: 26 to 34 s)."""
+
 OF_CONE_ENTRY = 1.2e-6
 """The same for each entry where a cone of residuals takes the place of squares (a norm alone, one
 beside an L1 norm, or bounded on the simplex, 3,000 x 12 to 100,000 x 20: 1 to 2 times)."""
@@ -300,8 +306,8 @@ class Size(NamedTuple):
         Entries of the data in rows whose squares or norms are bounded one by one.
     doubled : float
         How many of the terms are absolute values, which take two rows.
-    parametric : float
-        Entries of the data in parameters, where losses are squared in part.
+    compiling : float
+        Seconds that CVXPY takes to compile how all this follows from parameters.
     columns : float
         Entries of dense data in front of variables that an L1 norm or bounds hold and that have as
         many entries as rows, each times the rows or the columns, whichever are fewer.
@@ -337,7 +343,7 @@ class Size(NamedTuple):
     squares: float = 0.0
     distances: float = 0.0
     doubled: float = 0.0
-    parametric: float = 0.0
+    compiling: float = 0.0
     columns: float = 0.0
     quadratic: bool = False
     grouped: bool = False
@@ -355,12 +361,11 @@ class Size(NamedTuple):
         across = min(self.filled / max(self.terms, 1.0), float(self.coordinates))
         found = PLAIN + (self.terms + self.doubled) * (OF_ROW + OF_SQUARE * across**2)
         found += OF_DISTANCE * self.distances
-        compiled = OF_PARAMETER * self.terms * self.parametric
-        if not self._osqp(solver):
-            return found + compiled
-        if self.smooth:
-            return PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across) + compiled
-        return max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across)) + compiled
+        if self._osqp(solver) and self.smooth:
+            found = PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across)
+        elif self._osqp(solver):
+            found = max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across))
+        return found + self.compiling
 
     def estimate(self, solver: str = "") -> float:
         """The same where it has been compared with what was measured; NaN elsewhere."""
@@ -376,7 +381,8 @@ class Size(NamedTuple):
         """The same as `seconds` of what `squares` counts."""
         count = max(self.coordinates, 1)
         entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
-        return self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
+        found = self.squares * (entry + OF_PRODUCT * min(count, self.squares / count))
+        return found + (self.compiling if self.squares else 0.0)
 
     def seconds_of_columns(self, solver: str = "") -> float:
         """The same of what `columns` counts."""
@@ -811,6 +817,8 @@ class _Walk:
         self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
         # Entries of data in parameters; terms that CVXPY writes as two rows.
         self.parametric, self.doubled = 0.0, 0.0
+        # Seconds of CVXPY's compilation that weights in parameters take.
+        self.compiling = 0.0
         self.rounded = 0.0
         # Entries in rows of squares or norms that are bounded, how many of these are norms, and how
         # many scalar constraints bound one each; by variable: how many norms that are added up.
@@ -894,8 +902,9 @@ class _Walk:
                     self.pieces = max(self.pieces, weight * len(here.args))
                 apart = type(here).__name__ in STACKED and not data
                 own_data = _entries(here)
-                if own_data and here.parameters():
+                if here.parameters():
                     self.parametric += weight * own_data
+                    self.compiling += weight * _of_weights(here)
                 data = max(data, own_data)
                 for part in parts:
                     own = rows * part.size / here.size if apart else rows
@@ -1061,7 +1070,9 @@ class _Walk:
             columns=sum(
                 self._entries_of_data(k) * min(self._rows_of_data(k), self.sizes[k]) for k in many
             ),
-            parametric=self.parametric if "huber" in self.kinds or self.rounded else 0.0,
+            compiling=self.compiling + OF_PARAMETER * terms * (
+                self.parametric if "huber" in self.kinds or self.rounded else 0.0
+            ),
             quadratic=not self.conic
             and (self.squares or "huber" in self.kinds or not (terms or many)),
             grouped=self.grouped,
@@ -1393,6 +1404,18 @@ def _entries(atom: Any) -> float:
                 columns = other.shape[-1] if len(other.shape) == 2 and data is atom.args[0] else 1
                 return count * columns
     return 0.0
+
+
+def _of_weights(atom: Any) -> float:
+    """Seconds of CVXPY's compilation where a parameter weighs entries one by one; else 0."""
+    if type(atom).__name__ not in ("multiply", "MulExpression"):
+        return 0.0
+    found = 0.0
+    for weights, other in (atom.args, atom.args[::-1]):
+        if weights.is_constant() and weights.size == other.size > 1 and weights.parameters():
+            curved = type(other).__name__ in SQUARES | {"huber"}
+            found = (OF_WEIGHTED_SQUARES if curved else OF_WEIGHTS) * float(other.size) ** 2
+    return found
 
 
 def _stored(data: Any) -> float:

@@ -14,7 +14,7 @@ from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import ITERATIONS, TIME
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen.bounds import Bound, moved
-from cvxscreen.certificates.certificate import Certificate, Passes, certify
+from cvxscreen.certificates.certificate import Certificate, Passes, adjoint_error, certify
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
@@ -102,12 +102,16 @@ class Answer(Immutable):
     def feasible(self) -> bool:
         """Whether theta as given, not only a share of it, is dual feasible under an L1 norm alone.
 
-        With a quadratic term or another penalty nothing but its boxes, clipped to, is asked of it.
+        Up to the rounding of ``A' theta``. With a quadratic term or another penalty nothing but its
+        boxes, clipped to, is asked of it.
         """
         if not self.problem.pure_l1:
             return True
         At_theta, penalty = self.passes.At_theta, self.problem.penalty
-        return At_theta is not None and bool((np.abs(At_theta) <= penalty.kappa).all())  # type: ignore[union-attr]
+        if At_theta is None:
+            return False
+        over = np.abs(At_theta) - penalty.kappa  # type: ignore[union-attr]
+        return bool((over <= 0.0).all() or (over <= adjoint_error(self.problem, self.theta)).all())
 
     @cached_property
     def point(self) -> Point:

@@ -225,6 +225,27 @@ def test_a_parameter_beside_the_squares_is_followed() -> None:
         assert value == pytest.approx(found.solve("CLARABEL"), rel=1e-7)
 
 
+@pytest.mark.parametrize("beside", ["norm1", "squares", "signs"])
+def test_squares_weighed_by_nothing_are_left_out_one_sample_after_the_other(beside: str) -> None:
+    rng = np.random.default_rng(8)
+    X, w, kept = rng.standard_normal((N, D)), cp.Variable(D), cp.Parameter(N, nonneg=True)
+    y = X @ rng.standard_normal(D) + rng.standard_normal(N)
+    cost = cp.sum(cp.multiply(kept, cp.square(X @ w - y)))
+    cost += {"norm1": 5 * cp.norm1(w), "squares": cp.sum_squares(w), "signs": 0}[beside]
+    found = cp.Problem(cp.Minimize(cost), [w >= 0] if beside == "signs" else [])
+    for share in (0.7, 0.4, 1.0):
+        kept.value = (rng.random(N) < share).astype(float)
+        value, at = found.solve(method="screen"), w.value
+        report = cvxscreen.Report.of(found)
+        assert report.recognised
+        assert report.terms <= int(kept.value.sum()) + D
+        duals = [np.array(c.dual_value) for c in found.constraints]
+        assert value == pytest.approx(found.solve("CLARABEL"), rel=1e-7)
+        assert at == pytest.approx(w.value, abs=1e-5)
+        for dual, constraint in zip(duals, found.constraints, strict=True):
+            assert dual == pytest.approx(constraint.dual_value, abs=1e-4)
+
+
 def test_beside_other_losses_the_squares_are_no_losses() -> None:
     rng = np.random.default_rng(7)
     X, w = rng.standard_normal((N, D)), cp.Variable(D)

@@ -523,10 +523,26 @@ def test_data_in_a_parameter_take_cvxpy_long_beside_huber_s_loss() -> None:
     w, given = cp.Variable(10), cp.Parameter((4000, 10), value=data)
     cost = cp.sum(cp.huber(given @ w - 1)) + cp.sum_squares(w)
     curved, fixed = cp.Problem(cp.Minimize(cost)), fit(4000, 10, cp.huber)
-    assert measure(curved).parametric == 40_000
+    assert measure(curved).compiling == pytest.approx(size.OF_PARAMETER * 4000 * 40_000)
     assert measure(curved).seconds() > 5.0 > 10.0 * measure(fixed).seconds()
     kinked = cp.Problem(cp.Minimize(cp.norm1(given @ w - 1) + cp.sum_squares(w)))
-    assert measure(kinked).parametric == 0.0
+    assert measure(kinked).compiling == 0.0
+
+
+def test_weights_in_a_parameter_take_cvxpy_long() -> None:
+    """How each row follows from each weight is compiled: 34 s of least squares, 20,000 x 12."""
+    data = np.random.default_rng(0).standard_normal((20_000, 12))
+    w, weights = cp.Variable(12), cp.Parameter(20_000, nonneg=True, value=np.ones(20_000))
+    squares = cp.square(data @ w - 1)
+    for weighed in (weights @ squares, cp.sum(cp.multiply(weights, squares))):
+        found = measure(cp.Problem(cp.Minimize(weighed + cp.norm1(w))))
+        assert found.compiling == pytest.approx(size.OF_WEIGHTED_SQUARES * 20_000**2)
+        assert not found.why_not()
+        assert found.at_least() > 20.0
+    inside = cp.sum_squares(cp.multiply(weights, data @ w - 1)) + cp.norm1(w)
+    assert 2.0 < measure(cp.Problem(cp.Minimize(inside))).at_least() < 20.0
+    number = cp.Parameter(nonneg=True, value=1.0) * cp.sum(squares) + cp.norm1(w)
+    assert measure(cp.Problem(cp.Minimize(number))).compiling == 0.0
 
 
 def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:

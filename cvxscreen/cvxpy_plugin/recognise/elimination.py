@@ -726,6 +726,9 @@ class SquaredNorm(Step, Immutable):
 
 def keep_squared_residuals(draft: Draft) -> None:
     """Turn squares of residuals into loss terms where no other losses stand beside them."""
+    weightless = _weightless(draft)
+    if weightless is not None:
+        _leave_out(draft, weightless)
     predictions = _predictions(draft)
     if predictions is not None:
         _leave_out(draft, predictions)
@@ -769,6 +772,25 @@ def _kept_squares(draft: Draft, predictions: Index) -> bool:
     for cone, column, scale in norms:
         _square_of_norm(draft, cone, column, scale, float(tally.square[column]))
     return True
+
+
+def _weightless(draft: Draft) -> Elimination | None:
+    """CVXPY's columns that a row defines and nothing else has, at no cost: squares weighed by 0."""
+    standard, tally = draft.standard, count_columns(draft)
+    rows = np.flatnonzero(standard.inside("zero") & ~draft.used_rows)
+    elsewhere = tally.positive + tally.negative + tally.cone + tally.arguments
+    idle = (elsewhere == 0) & (tally.zero == 1) & (tally.square == 0) & (draft.linear == 0)
+    idle &= ~(tally.own | tally.data | tally.crossed | draft.eliminated)
+    if not (len(rows) and idle.any()):
+        return None
+    block = sp.coo_array(standard.rows.sparse[rows])
+    hit = idle[block.col]
+    hit &= (np.bincount(block.row[hit], minlength=len(rows)) == 1)[block.row]
+    if not hit.any():
+        return None
+    columns, source = block.col[hit].astype(np.intp), rows[block.row[hit]]
+    needs = without(standard.rows.sparse[source], columns)
+    return Elimination(columns, source, block.data[hit], needs)
 
 
 def _predictions(draft: Draft) -> Elimination | None:

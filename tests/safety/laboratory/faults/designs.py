@@ -100,8 +100,8 @@ FAULTS = (
     balance("room for the move", DROPPED, "fit = (size > 0.0) & (room * size >= need)",
             "fit = size > 0.0", "a term is moved out of its box"),
     balance("several coordinates", DROPPED,
-            "if not (defect <= 1e-6 and (move <= room).all()):",
-            "if False:", "terms are moved out of their boxes"),
+            "return move if defect <= 1e-6 and (move <= movable.room).all() else None",
+            "return move", "terms are moved out of their boxes"),
     balance("no balance at all", DROPPED, 'else float("inf")', "else 0.0",
             "an unbalanced dual point proves something"),
 )

@@ -33,6 +33,15 @@ one = of(
     f"{PROOF}::test_what_one_slope_takes_up_beside_bounds_is_attained",
     f"{PROOF}::test_a_whole_number_of_terms_in_the_tail_is_certified",
 )
+BESIDE_L1 = "certificates/test_l1_without_squares.py"
+beside_l1 = of(
+    "certificates/certificate.py",
+    f"{BESIDE_L1}::test_the_gap_bounds_what_is_lost",
+    f"{BESIDE_L1}::test_what_slopes_close_by_cost_is_attained",
+    f"{BESIDE_L1}::test_what_another_column_is_pushed_by_costs_x_there",
+    f"{BESIDE_L1}::test_a_slope_leaves_neither_its_box_nor_another_column_without_room",
+    f"{BESIDE_L1}::test_an_l1_norm_alone_takes_one_round_and_a_wrong_slope_is_refused",
+)
 far_out = of(
     "certificates/certificate.py",
     f"{PROOF}::test_a_point_so_far_out_that_its_value_is_rounding_is_refused",
@@ -156,6 +165,21 @@ FAULTS = (
     far_out("what cancels far out is a scale", DROPPED,
             "return min(total, FAR_AWAY * size_of_kinks(problem, theta))", "return total",
             "any point far out is certified"),
+    beside_l1("what is taken off beside an L1 norm costs x nothing", DROPPED,
+              "At_theta + At_error + pushed, 0.0)", "At_theta + At_error, 0.0)",
+              "a gap that is too small"),
+    beside_l1("slopes are moved beside an L1 norm at no cost", DROPPED,
+              "@ norm) + cost) * (1.0 + 1e-6)", "@ norm)) * (1.0 + 1e-6)",
+              "a gap that is too small"),
+    beside_l1("other columns are pushed beyond their weights", DROPPED,
+              "if (pushed > np.maximum(-over, 0.0))[~close].any():",
+              "if (pushed > np.inf)[~close].any():", "slopes that are not feasible"),
+    beside_l1("what moves leaves its box", DROPPED,
+              "and (move <= movable.room).all() else None", "else None",
+              "slopes outside their boxes"),
+    beside_l1("no room for what rounding hides of a pull", DROPPED,
+              "over = np.abs(At_theta) * (1.0 + 4.0 * EPS) + At_error -",
+              "over = np.abs(At_theta) * (1.0 - 1e-7) -", "slopes that are not feasible"),
     one("what one slope pushes is free", DROPPED,
         "rates = rate[at] + 0.5 * f.q[terms] * move + pushed + shift",
         "rates = rate[at] + 0.5 * f.q[terms] * move + shift", "a gap that is too small"),
