@@ -18,7 +18,7 @@ alone = of("core/cones.py",
            "cvxpy_plugin/test_norms_of_residuals.py::test_norms_are_found_by_their_own_bounds")
 
 FAULTS = (
-    cost("what a residual costs", SHRUNK, "known.steepest * length / known.least",
+    cost("what a residual of norms costs", SHRUNK, "known.steepest * length / known.least",
          "0.99 * known.steepest * length / known.least", "a bad answer is certified"),
     cost("what a better point may be worth", DROPPED, "* (here + reached) + ratio",
          "* here + ratio", "a bad answer is certified"),
