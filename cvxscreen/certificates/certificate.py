@@ -60,6 +60,7 @@ from scipy.linalg import solve_triangular
 from cvxscreen._support.compiled import compiled, not_imported, read_only
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
+from cvxscreen.certificates.residual_norms import norms_growth_cost
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import ALONE, Rows
@@ -989,8 +990,6 @@ def cost_of_free(
     own = float("inf")
     if not indefiniteness:
         if problem.side is not None and problem.side.many_cones:
-            from cvxscreen.certificates.residual_norms import norms_growth_cost
-
             own = norms_growth_cost(problem, x, theta, side.multipliers, primal)
         if own > enough:
             own = min(own, own_growth_cost(
