@@ -292,13 +292,14 @@ def certify(
     gap += rest + imbalance
     scale = None
     if abs(primal) <= gap:
-        alone = rounding_alone(problem, x, theta, fy, primal - problem.constant)
+        counted = counted_slopes(problem, x, theta)
+        alone = rounding_alone(problem, x, counted, fy, primal - problem.constant)
         # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly only.
         if alone and not problem.linear.any() and problem.imbalance == 0.0:
             high = objective_above(problem, x, t, t_error)
             found = verdict(high, primal, tol, side=side, scale=losses_at_zero(problem))
             return _with_residuals(found, problem, t, FreeCost(0.0, residual=of_free.residual))
-        size = cancelled(problem, theta, t, values)
+        size = cancelled(problem, counted, t, values)
         scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, imbalance, side, scale=scale)
     if found.ok and len(problem.free_index) and lost_in_rounding(problem, x, theta, values, primal):
@@ -575,6 +576,21 @@ def steepest_slopes(theta: Array, lo: Array, hi: Array) -> Array:
 # -- an optimum of 0 ------------------------------------------------------------------------------
 
 
+def counted_slopes(problem: Problem, x: Array, theta: Array) -> Array:
+    """`theta` as far as it tells the scale of a gap: no constraint balances more than there is.
+
+    That is the other slopes, the linear and the quadratic term. On a face without end multipliers
+    may be anything (1e58, whose rounding is larger than any objective).
+    """
+    hard, sizes = hard_rows(problem.losses), problem.sizes
+    if not hard.any():
+        return theta
+    others = np.abs(theta[~hard]) @ sizes[~hard] + np.linalg.norm(problem.linear)
+    others += np.linalg.norm(problem.quadratic.apply(x))
+    most = float(others) / np.maximum(sizes, 1e-300)
+    return np.where(hard, np.clip(theta, -most, most), theta)
+
+
 def rounding_alone(
     problem: Problem, x: Array, theta: Array, fy: Array, objective: float
 ) -> bool:
@@ -625,7 +641,9 @@ def lost_in_rounding(
     rounding = EPS * (float(np.abs(values).sum()) + float(np.abs(problem.linear) @ np.abs(x)))
     if rounding <= LOST * abs(primal):
         return False
-    return bool(problem.losses.b.any()) and rounding > LOST * size_of_kinks(problem, theta)
+    if not problem.losses.b.any():
+        return False
+    return rounding > LOST * size_of_kinks(problem, counted_slopes(problem, x, theta))
 
 
 def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:

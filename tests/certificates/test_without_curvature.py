@@ -221,6 +221,24 @@ def test_a_point_so_far_out_that_its_value_is_rounding_is_refused() -> None:
     assert certify(fitted, np.array([2.0]), np.zeros(n), tol=1e-9).ok
 
 
+@pytest.mark.parametrize("steep", [0.0, 1.0, 1e12, 1e30, 1e58])
+def test_multipliers_without_end_say_nothing_of_a_scale(steep: float) -> None:
+    """``x_1 + x_2 == 1`` and ``<= 1``: multipliers of both cancel, and round by any objective."""
+    losses = Losses(
+        np.array([1.0, 0.0, 1.0]), 0.0, 0.0, np.array([-1.0, -1.0, 0.0]),
+        np.array([1.0, 1.0, np.inf]),
+    )
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    side = SideConstraints(sp.csr_matrix([[1.0, 1.0]]), np.array([-1.0]), [("zero", 1)])
+    problem = Problem(
+        Rows(rows), losses, Quadratic(np.zeros(2)), np.array([0.0, 0.5]), side=side, kind="cvxpy"
+    )
+    slopes, multiplier = np.array([-0.5, -1.0, steep]), np.array([steep - 0.5])
+    at = np.array([0.0, 1.0]), np.array([1.0, 0.0])  # 2.5, and the optimum, 0
+    assert not certify(problem, at[0], slopes, multiplier, tol=1e-6).ok
+    assert certify(problem, at[1], slopes, multiplier, tol=1e-6).ok == (steep <= 1.0)
+
+
 def at_the_ends() -> tuple[Problem, np.ndarray, np.ndarray, np.ndarray]:
     """Three terms, none with a slope inside, a coordinate that nothing bounds and one in [0, 4].
 

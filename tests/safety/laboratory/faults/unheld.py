@@ -45,6 +45,7 @@ beside_l1 = of(
 far_out = of(
     "certificates/certificate.py",
     f"{PROOF}::test_a_point_so_far_out_that_its_value_is_rounding_is_refused",
+    f"{PROOF}::test_multipliers_without_end_say_nothing_of_a_scale",
 )
 own = of(
     "certificates/certificate.py",
@@ -165,6 +166,9 @@ FAULTS = (
     far_out("what cancels far out is a scale", DROPPED,
             "return min(total, FAR_AWAY * size_of_kinks(problem, theta))", "return total",
             "any point far out is certified"),
+    far_out("multipliers without end are a scale", DROPPED,
+            "return np.where(hard, np.clip(theta, -most, most), theta)", "return theta",
+            "any point is certified by multipliers that cancel"),
     beside_l1("what is taken off beside an L1 norm costs x nothing", DROPPED,
               "At_theta + At_error + pushed, 0.0)", "At_theta + At_error, 0.0)",
               "a gap that is too small"),
