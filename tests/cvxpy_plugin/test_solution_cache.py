@@ -243,6 +243,23 @@ def test_a_cost_of_zero_and_back() -> None:
     assert problem.solver_stats.extra_stats["cvxscreen"].recognised
 
 
+def test_an_l1_norm_that_cost_nothing_is_one_once_it_costs_something() -> None:
+    """Its helpers were coordinates of their own: with a weight they are terms."""
+    rng = np.random.default_rng(4)
+    X, y = rng.standard_normal((300, 5)), np.where(rng.random(300) < 0.5, 1.0, -1.0)
+    w, weight = cp.Variable(5), cp.Parameter(nonneg=True, value=0.0)
+    loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
+    problem = cp.Problem(cp.Minimize(loss + weight * cp.norm1(w) + cp.sum_squares(w)))
+    problem.solve(method="screen")
+    for weight.value in (500.0, 3.0, 0.0, 20.0):
+        value = problem.solve(method="screen")
+        fixed = weight.value * cp.norm1(w) if weight.value else 0.0
+        fresh = cp.Problem(cp.Minimize(loss + fixed + cp.sum_squares(w)))
+        assert value == pytest.approx(fresh.solve(method="screen"), rel=1e-9)
+        found, new = cvxscreen.Report.of(problem), cvxscreen.Report.of(fresh)
+        assert (found.solver, found.terms) == (new.solver, new.terms)
+
+
 def test_the_last_solution_is_the_reference() -> None:
     """A small change of C proves most terms before anything is solved."""
     data, p = Data(n=1500, d=5), scalar(1.0)

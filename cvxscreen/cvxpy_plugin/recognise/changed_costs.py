@@ -152,6 +152,10 @@ def factors(recognition: Recognition, standard: Standard) -> Factors | None:
     free = np.zeros(old.size, dtype=bool)
     free[recognition.core] = True
     free &= ~paying
+    # CVXPY's own that cost something now, as below an L1 norm of weight 0, are other terms.
+    idle = (old.linear == 0.0) != (standard.linear == 0.0)
+    if (idle & free & ~old.own()).any():
+        return None
     freely = _ratios(old.linear[free], standard.linear[free])
     slope = _ratios(np.where(free, 0.0, old.linear), np.where(free, 0.0, standard.linear))
     square = _ratios(first.data, second.data)
