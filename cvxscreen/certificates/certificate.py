@@ -61,6 +61,7 @@ from cvxscreen._support.compiled import compiled, not_imported, read_only
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.certificates.residual_norms import norms_growth_cost
+from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1, PSD, NonNegative
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import ALONE, Rows
@@ -1292,9 +1293,6 @@ def moved_cost(
     return (cost + float(pushed @ reach[left])) * (1.0 + 1e-6)
 
 
-_MANY_CONES = 200
-"""Of more cones none is looked at for bounds of x: 2,000 take seconds."""
-
 _BOXES: weakref.WeakKeyDictionary[Problem, tuple[Array, Array]] = weakref.WeakKeyDictionary()
 """What is known of each problem's coordinates."""
 
@@ -1316,7 +1314,7 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         below = np.zeros(len(offset), dtype=bool)
         below[norms.head_rows] = below[norms.rows] = True
         low[norms.heads] = 0.0
-        many = len(problem.side.dims) - int((~norms.paired).sum()) > _MANY_CONES
+        many = len(problem.side.dims) - int((~norms.paired).sum()) > MANY_CONES
         for kind, _, rows in problem.side.blocks():
             if kind == "psd" or (kind == "soc" and (many or below[rows.start])):
                 continue

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.duality import Point, balance_with_multipliers, linear_at, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -27,9 +27,6 @@ from cvxscreen.solvers.solution import Answer, Solution
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-
-MANY_CONES = 200
-"""Fewer cones are all kept."""
 
 FIRST, AT_ONCE = 50, 50
 """How many cones are kept at first, and put back in a round, at least; and that many times the

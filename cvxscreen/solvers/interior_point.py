@@ -47,6 +47,7 @@ from scipy.linalg import lapack
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
+from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.losses import falls_without_end
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
@@ -59,7 +60,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.second_order import MANY_NORMS, SecondOrderCones
+from cvxscreen.solvers.second_order import SecondOrderCones
 from cvxscreen.solvers.vertices import Curves, Face, settled
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def able(inner: SubproblemSolver, problem: Problem, limits: Limits) -> Subproble
 
 def compact_of(problem: Problem) -> Compact | None:
     """`problem` with the bounds of its norms of residuals eliminated; None where it has none."""
-    if problem.side is None or len(problem.side.dims) < MANY_NORMS:
+    if problem.side is None or len(problem.side.dims) < MANY_CONES:
         return None
     found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
     return found

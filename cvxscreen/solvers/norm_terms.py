@@ -30,13 +30,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from cvxscreen.core.cones import ResidualNorms, SideConstraints
+from cvxscreen.core.cones import MANY_CONES, ResidualNorms, SideConstraints
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.cones import ScreenedCones, side_of
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.second_order import (
-    MANY_NORMS,
     NORMS_PER_COORDINATE,
     Scaling,
     SecondOrderCones,
@@ -64,12 +63,12 @@ INSIDE = 1.0 - 4.0 * float(np.finfo(np.float64).eps)
 def norms_of_residuals(problem: Problem) -> ResidualNorms | None:
     """The norms of residuals of `problem`; None where it is not one for their sake."""
     side, design = problem.side, problem.design
-    if side is None or len(side.dims) < MANY_NORMS or not isinstance(design, Rows):
+    if side is None or len(side.dims) < MANY_CONES or not isinstance(design, Rows):
         return None
     if problem.penalty is not None:
         return None
     found = side.residual_norms
-    if len(found.heads) < MANY_NORMS or any(kind == "psd" for kind, _ in side.dims):
+    if len(found.heads) < MANY_CONES or any(kind == "psd" for kind, _ in side.dims):
         return None
     if int(side.second_order.sum()) > len(found.heads):
         return None

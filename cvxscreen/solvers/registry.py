@@ -10,13 +10,13 @@ import numpy as np
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import plain_name, word
+from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.second_order import MANY_NORMS
 
 if TYPE_CHECKING:
     from cvxscreen.solvers.dual_active_set import DualActiveSet
@@ -180,7 +180,7 @@ def _is_for_interior_point(problem: Problem) -> bool:
 def has_norms(problem: Problem) -> bool:
     """Whether the losses of `problem` are many norms of residuals, whose bounds are eliminated."""
     side = problem.side
-    if side is None or len(side.dims) < MANY_NORMS:
+    if side is None or len(side.dims) < MANY_CONES:
         return False
     return bool(loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None)
 

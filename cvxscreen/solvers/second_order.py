@@ -31,8 +31,6 @@ Mask = NDArray[np.bool_]
 
 APEX = 1e-9
 """By how much, relative to it, a multiplier must be inside the cone for its slack to be 0."""
-MANY_NORMS = 200
-"""Cones from which on norms of residuals are looked for among them (`norm_terms`)."""
 NORMS_PER_COORDINATE = 4
 """Such norms for each other coordinate from which on it is worth it to have these alone left."""
 FIRST_SHARE = 1.0

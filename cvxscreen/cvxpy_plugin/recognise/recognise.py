@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.check import check
@@ -28,7 +28,7 @@ from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, st
 from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.size import FEWEST, MANY_ROWS
 from cvxscreen.errors import InvalidInput, NotScreenable
-from cvxscreen.solvers.second_order import MANY_NORMS, NORMS_PER_COORDINATE
+from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -91,13 +91,13 @@ def recognise_numbers(standard: Standard) -> Recognition:
 def mostly_norms(standard: Standard) -> bool:
     """Whether nearly all columns are bounds of norms that the objective adds up, one of each."""
     heads = np.array([c.rows.start for c in standard.cones if c.kind == "soc"], dtype=np.intp)
-    if len(heads) < MANY_NORMS:
+    if len(heads) < MANY_CONES:
         return False
     sparse = standard.rows.sparse
     heads = heads[np.diff(sparse.indptr)[heads] == 1]
     bounds = np.unique(sparse.indices[sparse.indptr[heads]])
     count = int((standard.linear[bounds] > 0.0).sum())
-    return count >= max(MANY_NORMS, NORMS_PER_COORDINATE * (standard.size - count))
+    return count >= max(MANY_CONES, NORMS_PER_COORDINATE * (standard.size - count))
 
 
 def recognise_in_general(refusal: RefusedByRules) -> Recognition:

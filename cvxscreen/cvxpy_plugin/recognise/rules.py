@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import SideConstraints, height
+from cvxscreen.core.cones import MANY_CONES, SideConstraints, height
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import (
@@ -62,7 +62,6 @@ from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
-from cvxscreen.solvers.cones import MANY_CONES
 from cvxscreen.solvers.loop import bounds_as_terms, held_at_zero
 from cvxscreen.solvers.registry import has_norms
 from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
