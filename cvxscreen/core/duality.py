@@ -179,7 +179,8 @@ def balance(
         return theta
     if free > FEW:
         theta, done = _repaired(problem, theta, target)
-        if done or problem.n * free > COPIED:
+        # Fewer terms than coordinates, as beside the bounds of thousands of norms, balance none.
+        if done or problem.n * free > COPIED or problem.n < free:
             return theta
     losses, columns = problem.losses, problem.free_columns
     mobility = _mobility(problem, margins)

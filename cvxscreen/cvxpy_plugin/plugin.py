@@ -371,6 +371,9 @@ def run(recognition: Recognition, request: Request) -> tuple[Solution, CvxpySolv
                     f"screening took {found.seconds:.2g} s, about as long as a plain solve is "
                     "likely to take (`always=True` goes on)"
                 )
+            if has_norms(problem) and request.leaves_choice:
+                # Of these nothing is left out: another solver would do all of a plain solve's work.
+                raise TooSlow(f"the built-in engine stopped at a gap of {proof.relative_gap:.2g}")
             if np.isfinite(found.x).all():
                 start = Start(found.x, found.theta)
         from cvxscreen.cvxpy_plugin.cvxpy_solver import ACCURATE, metric_start

@@ -198,3 +198,36 @@ def test_sizes_that_cannot_pay_are_left_to_cvxpy() -> None:
     assert not measured(cp.Problem(cp.Minimize(cp.sum(cp.norm(E, axis=1))))).why_not()
     under_huber = cp.Problem(cp.Minimize(cp.sum(cp.huber(cp.norm(E, axis=1)))))
     assert "huber of norms" in measured(under_huber).why_not()
+
+
+def test_terms_of_a_few_coordinates_beside_thousands_of_norms_take_no_system_of_all_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An L1 norm beside 10,000 norms took minutes: a matrix of all of their bounds was solved."""
+    rng = np.random.default_rng(5)
+    X, W = rng.standard_normal((1500, 4)), cp.Variable((4, 2))
+    Y = X @ rng.standard_normal((4, 2)) + rng.standard_t(2, (1500, 2))
+    largest, solve = [0], np.linalg.solve
+
+    def watched(matrix: Any, right: Any) -> Any:
+        largest.append(len(matrix))
+        return solve(matrix, right)
+
+    monkeypatch.setattr(np.linalg, "solve", watched)
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.norm(X @ W - Y, axis=1)) + 2 * cp.norm1(W)))
+    value = problem.solve(method="screen", always=True)
+    assert cvxscreen.Report.of(problem).solver == "builtin"
+    assert value == pytest.approx(problem.solve("CLARABEL"), rel=1e-7)
+    assert max(largest) < 200
+
+
+def test_columns_that_stand_twice_are_left_to_a_plain_solve_once() -> None:
+    rng = np.random.default_rng(6)
+    X, W = rng.standard_normal((1500, 4)), cp.Variable((4, 2))
+    X[:, 1] = X[:, 0]
+    Y = X @ rng.standard_normal((4, 2)) + rng.standard_t(2, (1500, 2))
+    problem = cp.Problem(cp.Minimize(cp.sum(cp.norm(X @ W - Y, axis=1))))
+    value = problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised or "the built-in engine stopped" in report.reason
+    assert value == pytest.approx(problem.solve("CLARABEL"), rel=1e-7)
