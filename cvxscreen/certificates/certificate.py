@@ -1105,11 +1105,12 @@ def nearby_cost(
     movable, most = Movable.of(problem, pair), 4 * wanted + 4
     if len(movable.terms) < wanted:
         return cost
-    for score in (movable.weight / np.maximum(movable.unit_cost, 1e-300), movable.weight):
+    for score in (movable.cheapness, movable.weight):
         if cost <= enough:
             break
-        some = movable.take(np.argpartition(-score, most)[:most]) if len(score) > most else movable
-        cost = min(cost, moved_cost(problem, r, mask, reach, some, distance))
+        cost = min(cost, moved_cost(
+            problem, r, mask, reach, movable.best(score, most), distance
+        ))
     return cost
 
 
@@ -1227,6 +1228,15 @@ class Movable(NamedTuple):
         """The same of some of its terms, by their positions in `terms`."""
         terms, unit_cost, room, far, weight = self
         return Movable(terms[which], unit_cost[which], room[which], far[which], weight[which])
+
+    @property
+    def cheapness(self) -> Array:
+        """How far each goes at the cost of a unit, shape (m,)."""
+        return self.weight / np.maximum(self.unit_cost, 1e-300)
+
+    def best(self, score: Array, most: int) -> Movable:
+        """The same of so many at most, by a score that is high for the best."""
+        return self.take(np.argpartition(-score, most)[:most]) if len(score) > most else self
 
 
 def ways_to_move(columns: Array, above: Array, movable: Movable) -> Array | None:
@@ -1731,9 +1741,7 @@ def gap_beside_l1(
         return float("inf")
     t_error = problem.design.forward_error(x, problem.sizes)
     movable = Movable.of(problem, (theta, t, t_error))
-    if len(movable.terms) > most:
-        score = movable.weight / np.maximum(movable.unit_cost, 1e-300)
-        movable = movable.take(np.argpartition(-score, most)[:most])
+    movable = movable.best(movable.cheapness, most)
     rows = problem.design.dense(movable.terms)
     move = ways_to_move(rows[:, close], above[close], movable)
     if move is None:

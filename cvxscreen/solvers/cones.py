@@ -52,7 +52,7 @@ def are_many(problem: Problem) -> bool:
     return side is not None and not problem.n and int(side.second_order.sum()) >= MANY_CONES
 
 
-def side_of(problem: Problem) -> SideConstraints:
+def _side(problem: Problem) -> SideConstraints:
     """The constraints of a problem that has some."""
     if problem.side is None:
         raise InvalidInput("the problem has no side constraints.")
@@ -66,7 +66,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
 
     def set_up(self) -> None:
         """Every cone that is of another kind stays."""
-        self.second = side_of(self.problem).second_order
+        self.second = _side(self.problem).second_order
         self.kept = ~self.second | (self.mode == "safe")
         self.refuted = 0
 
@@ -81,7 +81,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
 
     def room(self, x: Array) -> Array:
         """How far inside of each second-order cone `x` is, relative to its size; infinite else."""
-        side = side_of(self.problem)
+        side = _side(self.problem)
         slack, out = side.slack(x), []
         for kind, size, rows in side.runs:
             if kind == "soc":
@@ -110,7 +110,7 @@ class ScreenedCones(ProblemInMemory[Mask, Problem, SubproblemResult, SubproblemR
         self, selection: Mask
     ) -> tuple[Problem, Callable[[SubproblemResult], SubproblemResult]]:
         """The problem with these cones only; the others' multipliers are 0."""
-        side = side_of(self.problem)
+        side = _side(self.problem)
         left, rows = side.take(selection)
 
         reduced = replace(self.problem, side=left, layout=None)

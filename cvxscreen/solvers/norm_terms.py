@@ -33,7 +33,7 @@ from scipy.sparse.csgraph import connected_components
 from cvxscreen.core.cones import MANY_CONES, ResidualNorms, SideConstraints
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.cones import ScreenedCones, side_of
+from cvxscreen.solvers.cones import ScreenedCones
 from cvxscreen.solvers.interface import Start, SubproblemResult, call_checked
 from cvxscreen.solvers.second_order import (
     NORMS_PER_COORDINATE,
@@ -458,9 +458,8 @@ class ScreenedNorms(ScreenedCones):
 
     def set_up(self) -> None:
         """All cones stay."""
-        self.second = side_of(self.problem).second_order
-        self.kept = np.ones(len(self.second), dtype=bool)
-        self.refuted = 0
+        super().set_up()
+        self.kept[:] = True
 
     def begin(self, start: Start | None, solve: Callable[..., Solution]) -> None:
         """Nothing is to be chosen."""

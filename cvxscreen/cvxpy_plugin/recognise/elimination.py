@@ -783,14 +783,7 @@ def _weightless(draft: Draft) -> Elimination | None:
     idle &= ~(tally.own | tally.data | tally.crossed | draft.eliminated)
     if not (len(rows) and idle.any()):
         return None
-    block = sp.coo_array(standard.rows.sparse[rows])
-    hit = idle[block.col]
-    hit &= (np.bincount(block.row[hit], minlength=len(rows)) == 1)[block.row]
-    if not hit.any():
-        return None
-    columns, source = block.col[hit].astype(np.intp), rows[block.row[hit]]
-    needs = without(standard.rows.sparse[source], columns)
-    return Elimination(columns, source, block.data[hit], needs)
+    return _one_a_row(draft, rows, idle)
 
 
 def _predictions(draft: Draft) -> Elimination | None:
@@ -814,14 +807,19 @@ def _predictions(draft: Draft) -> Elimination | None:
     ended = np.bincount(pairs.row[ends[pairs.col]], minlength=len(short)) == 1
     here = np.zeros(size, dtype=bool)
     here[pairs.col[passes[pairs.col] & ended[pairs.row]]] = True
-    block = sp.coo_array(standard.rows.sparse[long])
-    hit = here[block.col]
-    hit &= (np.bincount(block.row[hit], minlength=len(long)) == 1)[block.row]
+    return _one_a_row(draft, long, here)
+
+
+def _one_a_row(draft: Draft, rows: Index, some: Mask) -> Elimination | None:
+    """What `rows` with just one of `some` columns, shape (N,), define; None without such a row."""
+    sparse = draft.standard.rows.sparse
+    block = sp.coo_array(sparse[rows])
+    hit = some[block.col]
+    hit &= (np.bincount(block.row[hit], minlength=len(rows)) == 1)[block.row]
     if not hit.any():
         return None
-    columns, source = block.col[hit].astype(np.intp), long[block.row[hit]]
-    needs = without(standard.rows.sparse[source], columns)
-    return Elimination(columns, source, block.data[hit], needs)
+    columns, source = block.col[hit].astype(np.intp), rows[block.row[hit]]
+    return Elimination(columns, source, block.data[hit], without(sparse[source], columns))
 
 
 def _defined(draft: Draft, tally: ColumnCounts) -> tuple[Index, Index, Array]:
