@@ -28,6 +28,7 @@ from cvxscreen.cvxpy_plugin.answer import (
     status_of,
     write_back,
 )
+from cvxscreen.cvxpy_plugin.history import history, loops_loaded
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import (
@@ -43,15 +44,7 @@ from cvxscreen.cvxpy_plugin.request import (
     solved_shorter,
     warn_once,
 )
-from cvxscreen.cvxpy_plugin.size import (
-    CANNOT_PAY,
-    FEWEST,
-    MOST_TRIED,
-    TAKEN,
-    TRIALS,
-    loops_loaded,
-    measured,
-)
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED, measured
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
@@ -139,7 +132,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
         problem.status == cp.OPTIMAL or request.chooses_accuracy
     ):
         return problem.value
-    TRIALS.count(problem, vain=thread_time() - began_cpu)
+    history(problem).vain += thread_time() - began_cpu
     if isinstance(outcome, Report):
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
         return plain_after_failure(problem, request, reason, StoredAnswer.of(problem))
@@ -193,7 +186,7 @@ def _screened_by_weight(problem: Any, request: Request) -> Report | str:
         outcome = screened_by_weight(made, problem, solve, request.tol, not request.insists)
     if isinstance(outcome, Report):
         return outcome
-    TRIALS.count(problem, vain=thread_time() - began)
+    history(problem).vain += thread_time() - began
     return outcome if made.limit is not None else ""
 
 
@@ -468,7 +461,7 @@ def most_seconds(problem: Problem, original: Any) -> float:
         rate = OF_BUDGET_BLOCKS if blocks else OF_BUDGET
         return max(LEAST, rate * problem.n**2 * len(norms.rows))
     loading = LOADING if size.compiled and not loops_loaded() else 0.0
-    of_columns, taken = OF_COLUMNS * size.seconds_of_columns(), TAKEN.get(original, 0.0)
+    of_columns, taken = OF_COLUMNS * size.seconds_of_columns(), history(original).solving
     return max(LEAST, plain_seconds(problem), size.at_least(), of_columns, taken) + loading
 
 

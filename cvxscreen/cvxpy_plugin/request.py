@@ -8,7 +8,6 @@ solvers and their options, which are wrong whatever the problem is.
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -26,16 +25,8 @@ from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
-from cvxscreen.cvxpy_plugin.size import (
-    IMPORTS,
-    OF_A_KIND,
-    ONCE,
-    REPEATS,
-    SMALL,
-    TAKEN,
-    TRIALS,
-    measured,
-)
+from cvxscreen.cvxpy_plugin.history import ONCE, RENT, history, on_trial, why_wait
+from cvxscreen.cvxpy_plugin.size import OF_A_KIND, SMALL, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -243,18 +234,18 @@ def solve(
     if not useless and solved_by_first_steps(problem, request):
         return problem.value
     if not useless:
-        on_trial, began = REPEATS.due(problem, request.named), thread_time()
+        trial, began = on_trial(problem, request.named), thread_time()
         value = supplied("cvxpy.screened")(problem, request)
-        if on_trial:
+        if trial:
             report = _report(problem)
             done = report is not None and report.recognised
-            REPEATS.count_screened(problem, thread_time() - began, done)
+            history(problem).count_trial(thread_time() - began, done)
         add_estimate(problem, request)
         return value
     limited = within_patience(problem, request, useless)
     try:
         silent = nullcontext() if limited is request else ignore_warnings()  # another may follow
-        with IMPORTS.renting() if useless.endswith(ONCE) else nullcontext(), silent:
+        with RENT.paying() if useless.endswith(ONCE) else nullcontext(), silent:
             value = plain(problem, limited, useless)
     except cp.error.SolverError as failure:
         clarabel_s = f"'{DEFAULT}'" in str(failure)  # which is what would be tried next
@@ -267,9 +258,9 @@ def solve(
         given_up |= problem.status == cp.OPTIMAL_INACCURATE
     if request.leaves_choice and given_up:
         # OSQP stops so on hinges and absolute values with constraints from 2,000 terms on.
-        first = TAKEN.get(problem, 0.0)
+        first = history(problem).solving
         value = supplied("cvxpy.another_solver")(problem, request, useless)
-        TAKEN[problem] = TAKEN.get(problem, 0.0) + first
+        history(problem).solving += first
         return value
     if useless.endswith(OF_A_KIND) and not solved_shorter(problem):
         warn_once(useless, CALLS_BETWEEN - 1)
@@ -316,10 +307,6 @@ def by_osqp(request: Request, filled: float, seconds: float, steps: tuple[int, i
     return replace(request, solver="OSQP", options={**request.options, "max_iter": limit})
 
 
-_SLOW: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Problems that the first steps have not solved; they are not asked for again."""
-
-
 def solved_by_first_steps(problem: Any, request: Request) -> bool:
     """Solve a problem of largest values plainly if OSQP needs a few steps only; else say no.
 
@@ -333,9 +320,9 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
     """
     size = measured(problem)
     fitting = size.takes_osqp_only(request.named)
-    if request.insists or not fitting or "OSQP" not in installed() or problem in _SLOW:
+    if request.insists or not fitting or "OSQP" not in installed():
         return False
-    if not set(request.options) <= GENERAL:
+    if history(problem).steps_in_vain or not set(request.options) <= GENERAL:
         return False
     few = by_osqp(request, size.filled, STEPS, (FEWEST_STEPS, FIRST_STEPS))
     with ignore_warnings(), suppress(cp.error.SolverError):
@@ -343,7 +330,7 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
         if problem.status == cp.OPTIMAL:
             request.check_options(problem)
             return True
-    _SLOW.add(problem)
+    history(problem).steps_in_vain = True
     return False
 
 
@@ -486,11 +473,11 @@ class Request:
         if self.insists:
             return ""
         name = self.named
-        useless = measured(problem).why_not(name, TAKEN.get(problem, 0.0))
-        useless = useless or IMPORTS.why_wait(problem, name)
-        if useless.startswith(SMALL) and REPEATS.due(problem, name):
+        known = history(problem)
+        useless = measured(problem).why_not(name, known.solving) or why_wait(problem, name)
+        if useless.startswith(SMALL) and on_trial(problem, name):
             useless = ""
-        return useless or TRIALS.why_not(problem)
+        return useless or known.why_not()
 
     @property
     def named(self) -> str:
@@ -549,11 +536,10 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
             _solve_as_asked(problem, request, solver)
     finally:
         spent = thread_time() - began
-        TRIALS.count(problem, plain=spent)
-        REPEATS.count_plain(problem, spent)
+        history(problem).count_plain(spent)
     stats = problem.solver_stats
     if stats is not None:
-        TAKEN[problem] = min(spent, stats.solve_time or 0.0)
+        history(problem).solving = min(spent, stats.solve_time or 0.0)
         report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return problem.value

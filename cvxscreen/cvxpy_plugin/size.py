@@ -15,12 +15,8 @@ nothing is canonicalised; of the many pieces that a Python loop has written a fe
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from time import thread_time
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -57,12 +53,6 @@ out can save most of the work.
 
 SMALL = "it is small"
 """How a refusal begins that is a matter of size alone."""
-
-ONCE = (
-    "what screening would import, once a process, takes longer (`always=True` screens all the same)"
-)
-"""How a refusal ends that only holds until this process has imported what screening takes."""
-
 
 # -- from which size on it pays --------------------------------------------------------------------
 
@@ -454,197 +444,6 @@ class Size(NamedTuple):
         if self.squares and not self.terms:
             return f"{self.squares:.0f} entries of data in its squares"
         return f"{max(self.terms, self.height):.0f} terms"
-
-
-class Imports:
-    """What screened solves import and load, once a process: rented before it is bought.
-
-    The first small problems of a process are left to CVXPY until their plain solves are estimated
-    to take as long.
-
-    Attributes
-    ----------
-    spent : float
-        CPU seconds of plain solves of the problems that were left to CVXPY so.
-    """
-
-    def __init__(self) -> None:
-        self.spent = 0.0
-
-    def why_wait(self, problem: Any, solver: str = "") -> str:
-        """Why a problem that may be worth it is solved plainly; an empty text if it is not.
-
-        Parameters
-        ----------
-        problem : cvxpy.Problem
-            For whose size there is no `Size.why_not`.
-        solver : str
-            The one that was named.
-        """
-        size = measured(problem)
-        due = _to_load(size, solver)
-        if not due:
-            return ""
-        if size.needs is not None and size.needs.unsure and not size.compiled:
-            due = UNSURE
-        if self.spent + TAKEN.get(problem, size.at_least(solver)) >= due:
-            return ""
-        return f"{SMALL} ({size.words()}), and {ONCE}"
-
-    @contextmanager
-    def renting(self) -> Iterator[None]:
-        """Count what a plain solve takes that is made for that reason."""
-        began = thread_time()
-        try:
-            yield
-        finally:
-            spent = thread_time() - began
-            self.spent += spent if spent >= NO_QUICKER else 0.0
-
-
-IMPORTS = Imports()
-
-TAKEN: weakref.WeakKeyDictionary[Any, float] = weakref.WeakKeyDictionary()
-"""CPU seconds of a problem's last plain solve, its compilation left aside: where there is such a
-number no estimate is needed. (OSQP takes 0.1 to 10 times what is estimated: Huber's loss beside an
-L1 norm and squares, 5,000 x 10, 0.6 s for an estimate of 0.1.)"""
-
-
-IN_VAIN = 0.2
-"""Share of what CVXPY has taken for a problem that may be spent on it in vain: with it, all solves
-of the problem take at most 1.2 times as long as plain ones."""
-
-
-class Trials:
-    """What it has cost, problem by problem, to screen without an answer, and to solve plainly.
-
-    Attributes
-    ----------
-    spent : weak mapping of cvxpy.Problem to pair of float
-        CPU seconds in vain, and those of CVXPY.
-    """
-
-    def __init__(self) -> None:
-        self.spent: weakref.WeakKeyDictionary[Any, tuple[float, float]] = (
-            weakref.WeakKeyDictionary()
-        )
-
-    def count(self, problem: Any, *, vain: float = 0.0, plain: float = 0.0) -> None:
-        """Count CPU seconds; those of CVXPY only once there are others to compare them with."""
-        known = self.spent.get(problem)
-        if vain or known is not None:
-            before = known or (0.0, 0.0)
-            self.spent[problem] = before[0] + vain, before[1] + plain
-
-    def why_not(self, problem: Any) -> str:
-        """Why `problem` is not screened once more yet; an empty text where it may be."""
-        vain, plain = self.spent.get(problem, (0.0, 0.0))
-        if vain <= IN_VAIN * plain:
-            return ""
-        return (
-            f"screening it has taken {vain:.2g} s in vain, and CVXPY {plain:.2g} s since "
-            "(`always=True` screens all the same)"
-        )
-
-
-TRIALS = Trials()
-
-
-OF_TRIAL = 0.1
-"""CPU seconds of plain solves of a small problem, its first left aside, after which it is screened
-as a trial: five times what it takes to read one (2,000 x 20 with an L1 norm 20 ms, 8,000 rows of a
-linear program x 14 22 ms), so that a trial in vain costs a fifth of them."""
-
-WARM_CALLS = 2
-"""Calls after the first by which a trial is judged: the first reads the problem as well."""
-
-
-class Calls:
-    """How often a problem was solved one way, and what the calls after the first took.
-
-    Attributes
-    ----------
-    count : int
-    seconds : float
-        CPU seconds, of all calls but the first, which compiles or reads the problem.
-    last : deque of float
-        The same of each of the last few.
-    """
-
-    def __init__(self) -> None:
-        self.count, self.seconds = 0, 0.0
-        self.last: deque[float] = deque(maxlen=5)
-
-    def add(self, seconds: float) -> None:
-        """Count a call."""
-        self.count += 1
-        if self.count > 1:
-            self.seconds += seconds
-            self.last.append(seconds)
-
-    @property
-    def usual(self) -> float:
-        """What one has taken of late, without the one that loaded something; 0 of none."""
-        return sorted(self.last)[len(self.last) // 2] if self.last else 0.0
-
-
-class Repeats:
-    """Problems too small to be screened that are asked for again and again: the quicker way stays.
-
-    What one call cannot earn many can: other values of a `Parameter`, or the objective of one row
-    after the other. Nothing is estimated: plain solves are counted, then screened ones.
-
-    Attributes
-    ----------
-    plain, screened : weak mapping of cvxpy.Problem to Calls
-    over : weak set of cvxpy.Problem
-        Whose trial has shown that CVXPY is quicker, or that they cannot be screened.
-    """
-
-    def __init__(self) -> None:
-        self.plain: weakref.WeakKeyDictionary[Any, Calls] = weakref.WeakKeyDictionary()
-        self.screened: weakref.WeakKeyDictionary[Any, Calls] = weakref.WeakKeyDictionary()
-        self.over: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def due(self, problem: Any, solver: str = "") -> bool:
-        """Whether `problem`, of which its size says that it is small, is screened all the same."""
-        plain = self.plain.get(problem)
-        if plain is None or problem in self.over or plain.usual < NO_QUICKER:
-            return False
-        enough = OF_TRIAL + _to_load(measured(problem), solver)
-        return problem in self.screened or plain.seconds >= enough
-
-    def count_plain(self, problem: Any, seconds: float) -> None:
-        """Count a plain solve."""
-        self.plain.setdefault(problem, Calls()).add(seconds)
-
-    def count_screened(self, problem: Any, seconds: float, done: bool) -> None:
-        """Count a solve of a problem on trial, which was screened if that could be `done`."""
-        calls = self.screened.setdefault(problem, Calls())
-        calls.add(seconds)
-        slower = calls.count > WARM_CALLS and calls.usual > self.plain[problem].usual
-        if slower or not done:
-            self.over.add(problem)
-
-
-REPEATS = Repeats()
-
-
-def _imported() -> bool:
-    """Whether this process has imported what every screened solve needs."""
-    return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
-
-
-def loops_loaded() -> bool:
-    """Whether it has loaded compiled loops as well, or at least what they are loaded by."""
-    return _imported() and "numba" in sys.modules
-
-
-def _to_load(size: Size, solver: str) -> float:
-    """Seconds of plain solves that what screening would load is worth; 0 where it is loaded."""
-    if loops_loaded() if size.compiled else _imported():
-        return 0.0
-    return FIRST_COMPILED if size.compiled else size.first(solver)
 
 
 _MEASURED: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
 from typing import Any
 
 import cvxpy as cp
@@ -11,6 +10,16 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cvxpy.transforms.partial_optimize import partial_optimize
+from sized_problems import (
+    bounded,
+    fit,
+    lasso,
+    limited,
+    loop,
+    sparse_svm,
+    without_squares,
+    words,
+)
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
@@ -37,13 +46,6 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(composite_problem, "recognise_refused", never)
 
 
-def fit(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:
-    rng = np.random.default_rng(0)
-    w = cp.Variable(d, name="w")
-    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
-    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(loss(X @ w - y))))
-
-
 def slacks(n: int, d: int) -> Any:
     rng = np.random.default_rng(0)
     w, b, xi = cp.Variable(d), cp.Variable(), cp.Variable(n)
@@ -52,25 +54,11 @@ def slacks(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + cp.sum(xi)), rows)
 
 
-def loop(n: int, d: int = 3) -> Any:
-    X = np.random.default_rng(0).standard_normal((n, d))
-    w = cp.Variable(d)
-    loss = sum(cp.pos(1 - X[k] @ w) for k in range(n))
-    return cp.Problem(cp.Minimize(cp.sum_squares(w) + loss))
-
-
 def metric(n: int, d: int) -> Any:
     H = np.random.default_rng(0).standard_normal((n, d * d))
     M = cp.Variable((d, d), PSD=True)
     loss = cp.sum(cp.pos(1 - H @ cp.vec(M, order="F")))
     return cp.Problem(cp.Minimize(loss + cp.sum_squares(M)))
-
-
-def lasso(n: int, d: int, nonneg: bool = False) -> Any:
-    rng = np.random.default_rng(0)
-    w = cp.Variable(d, nonneg=nonneg)
-    cost = cp.sum_squares(rng.standard_normal((n, d)) @ w - rng.standard_normal(n))
-    return cp.Problem(cp.Minimize(cost + 9.0 * cp.norm1(w)))
 
 
 def many_rows(n: int, d: int) -> Any:
@@ -133,20 +121,6 @@ def within_a_risk(n: int, d: int) -> Any:
     return cp.Problem(cp.Maximize(cp.sum(x)), [cp.cvar(rng.standard_normal((n, d)) @ x, 0.9) <= 1])
 
 
-def without_squares(n: int, d: int, loss: Callable[[Any], Any] = cp.abs) -> Any:
-    rng = np.random.default_rng(0)
-    w = cp.Variable(d)
-    error = rng.standard_normal((n, d)) @ w - rng.standard_normal(n)
-    return cp.Problem(cp.Minimize(cp.sum(loss(error))))
-
-
-def bounded(n: int, d: int, loss: Callable[[Any], Any] = cp.pos, **attributes: bool) -> Any:
-    rng = np.random.default_rng(0)
-    w = cp.Variable(d, **attributes)
-    cost = cp.sum_squares(w) + cp.sum(loss(1 - rng.standard_normal((n, d)) @ w))
-    return cp.Problem(cp.Minimize(cost), [] if attributes else [w <= 1])
-
-
 def classes(n: int, d: int, k: int = 3, *, explained: bool = False) -> Any:
     """The multi-class losses of Crammer and Singer; labels by chance, or `explained` by the data.
     """
@@ -163,12 +137,6 @@ def classes(n: int, d: int, k: int = 3, *, explained: bool = False) -> Any:
 def smoothed(n: int, d: int) -> Any:
     B, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
     return cp.Problem(cp.Minimize(cp.norm1(B @ w - 1) + cp.sum_squares(cp.diff(w, 2))))
-
-
-def limited(n: int, d: int, loss: Callable[[Any], Any]) -> Any:
-    """Losses that OSQP takes, and bounds."""
-    B, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
-    return cp.Problem(cp.Minimize(cp.sum(loss(B @ w - 1)) + cp.sum_squares(cp.diff(w))), [w <= 1])
 
 
 def beside_a_norm(n: int, d: int, squares: float = 0.0) -> Any:
@@ -439,66 +407,6 @@ def test_largest_values_that_take_osqp_long_are_screened(monkeypatch: pytest.Mon
     assert asked[-1].options == {"max_iter": request.FEWEST_STEPS}
 
 
-def test_the_first_small_problems_of_a_process_wait_for_no_import(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Until they have taken about as long; larger ones, and long loops, do not wait at all."""
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    monkeypatch.setattr(size, "_imported", lambda: False)
-    for small in (fit(4000, 10, cp.huber), fit(60, 400, cp.pos), limited(3000, 10, cp.huber)):
-        assert "import" in request.Request().why_plain(small)
-    numerous = fit(12_000, 10, cp.huber), limited(4000, 10, cp.huber)
-    for large in (fit(2000, 10), loop(300), fit(400, 1000, cp.pos), *numerous):
-        monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-        monkeypatch.setattr(size, "_imported", lambda: False)
-        assert not request.Request().why_plain(large)
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    estimated = measure(fit(300, 10)).seconds()
-    clock = count(step=estimated)  # CVXPY takes as long as that
-    monkeypatch.setattr(size, "thread_time", lambda: next(clock))
-    screened = []
-    for _ in range(6):
-        problem = fit(300, 10)
-        problem.solve(method="screen")
-        report = request.Report.of(problem)
-        screened.append(report.recognised)
-        assert report.recognised or "import" in report.reason
-    waiting = int(np.ceil(size.FIRST_OSQP / estimated)) - 1
-    assert screened == [False] * waiting + [True] * (6 - waiting)
-    assert 0 < waiting < 6
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    monkeypatch.setattr(size, "thread_time", lambda: 0.0)
-    for _ in range(6):  # what CVXPY does at once
-        problem.solve(method="screen")
-        assert "import" in request.Report.of(problem).reason
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    assert not request.Request(always=True).why_plain(problem)
-    monkeypatch.setattr(size, "_imported", lambda: True)
-    assert not request.Request().why_plain(problem)
-    assert size.IMPORTS.spent == 0.0
-
-
-def shrunk(n: int, d: int) -> Any:
-    rng, w = np.random.default_rng(0), cp.Variable(d)
-    X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
-    return cp.Problem(cp.Minimize(cp.norm1(X @ w - y) + cp.norm1(w)))
-
-
-def test_what_clarabel_solves_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses without squares beside an L1 norm: at once where Clarabel takes long enough."""
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    monkeypatch.setattr(size, "_imported", lambda: False)
-    assert not request.Request().why_plain(shrunk(4000, 20))
-    middling = shrunk(2500, 12)
-    assert "import" in request.Request().why_plain(middling)
-    monkeypatch.setattr(size, "_imported", lambda: True)
-    assert not request.Request().why_plain(middling)
-    assert "small (1510 terms)" in request.Request().why_plain(shrunk(1500, 10))
-    monkeypatch.setattr(size, "_imported", lambda: False)
-    size.IMPORTS.spent = 0.06  # what a plain solve of it has taken
-    assert not request.Request().why_plain(middling)
-
-
 def wide(n: int, d: int, loss: Callable[[Any], Any] = cp.abs, sparse: bool = False) -> Any:
     """An L1 norm of many columns beside losses of an intercept as well."""
     X, w, b = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d), cp.Variable()
@@ -545,32 +453,6 @@ def test_weights_in_a_parameter_take_cvxpy_long() -> None:
     assert measure(cp.Problem(cp.Minimize(number))).compiling == 0.0
 
 
-def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Texts, and squares beside an L1 norm alone: a few tenths of a second, once a process."""
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    monkeypatch.setattr(size, "_imported", lambda: True)
-    monkeypatch.setattr(size, "loops_loaded", lambda: False)
-    asked = request.Request()
-    huber = cp.Problem(without_squares(30_000, 8, cp.huber).objective)
-    assert not asked.why_plain(huber)
-    normed = cp.Problem(huber.objective + cp.Minimize(cp.norm1(huber.variables()[0])))
-    for problem in (lasso(20_000, 20), normed):  # the interior point method is done before
-        assert not asked.why_plain(problem)
-    small = [lasso(300, 400), lasso(20_000, 23), sparse_svm(words(1000, 200, 10))]
-    for problem in small:
-        assert "import" in asked.why_plain(problem)
-    large = [lasso(6000, 100), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
-    numpy_alone = [fit(2000, 10), fit(60, 400, cp.pos), sparse_svm(words(3000, 100, 15))]
-    for problem in (*large, *numpy_alone):
-        assert not asked.why_plain(problem)
-    size.IMPORTS.spent = 0.6  # what plain solves of them have taken
-    assert not asked.why_plain(lasso(300, 400))
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    monkeypatch.setattr(size, "loops_loaded", lambda: True)
-    for problem in small:
-        assert not asked.why_plain(problem)
-
-
 @pytest.mark.filterwarnings("ignore:Reading from a sparse CVXPY expression")  # CVXPY does
 def test_bounds_of_variables_may_be_sparse_or_unknown() -> None:
     """As attributes: numbers, sparse arrays at the entries of a sparse variable, parameters."""
@@ -608,59 +490,6 @@ def test_a_problem_within_an_expression_is_not_read() -> None:
         assert not size.measured(problem).reason.startswith("its size")
         screened = problem.solve(method="screen", solver="CLARABEL")
         assert screened == pytest.approx(problem.solve(solver="CLARABEL"), rel=1e-6)
-
-
-def test_solves_that_cvxpy_does_at_once_do_not_count_towards_what_is_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(size, "_imported", lambda: False)
-    for took, counted in ((0.009, 0.0), (0.02, 0.02)):
-        clock = iter((1.0, 1.0 + took))
-        monkeypatch.setattr(size, "thread_time", lambda: next(clock))  # noqa: B023 - used at once
-        monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-        with size.IMPORTS.renting():
-            pass
-        assert size.IMPORTS.spent == pytest.approx(counted)
-
-
-def test_what_a_plain_solve_has_taken_counts_for_more_than_an_estimate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """OSQP takes up to ten times what sizes tell; the second solve of the same problem knows."""
-    problem = shrunk(1500, 10)
-    assert "small" in request.Request().why_plain(problem)
-    value = problem.solve(method="screen")
-    assert not request.Report.of(problem).recognised
-    assert 0.0 < size.TAKEN[problem] < 10.0
-    monkeypatch.setitem(size.TAKEN, problem, 0.5)
-    assert not request.Request().why_plain(problem)
-    monkeypatch.setattr(size, "_imported", lambda: False)
-    monkeypatch.setattr(size.IMPORTS, "spent", 0.0)
-    assert not request.Request().why_plain(problem)
-    assert plugin.most_seconds(recognise(problem).problem, problem) >= 0.5
-    assert problem.solve(method="screen") == pytest.approx(value, rel=1e-6)
-    assert request.Report.of(problem).recognised
-    little = cp.Problem(cp.Minimize(cp.norm1(cp.diff(cp.Variable(50)) - 1)))
-    monkeypatch.setitem(size.TAKEN, little, 9.0)
-    assert "nothing to be saved" in request.Request().why_plain(little)
-
-
-def test_what_two_solvers_have_taken_is_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """OSQP at its limit, and Clarabel after it."""
-    problem = shrunk(1500, 10)
-
-    def at_its_limit(asked: Any, *_: Any) -> None:
-        size.TAKEN[asked] = 2.0
-        asked._status = cp.USER_LIMIT
-
-    def another(asked: Any, *_: Any) -> float:
-        size.TAKEN[asked] = 0.25
-        return 7.0
-
-    monkeypatch.setattr(request, "plain", at_its_limit)
-    monkeypatch.setattr(request, "supplied", lambda _: another)
-    assert problem.solve(method="screen") == 7.0
-    assert size.TAKEN[problem] == 2.25
 
 
 def test_small_problems_are_left_to_osqp_while_it_is_quick(
@@ -702,88 +531,6 @@ def test_small_problems_are_left_to_osqp_while_it_is_quick(
 def test_small_systems_mean_the_same_here_and_there() -> None:
     """From where on an L1 norm takes compiled loops; `size` is read before any solver is."""
     assert size.SOON == registry.SOON
-
-
-def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times_as_long(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(size.IMPORTS, "spent", 9.0)
-    problem, tried = sparse_svm(words(600, 600, 30)), []
-
-    def too_slow(*_: Any) -> Any:
-        tried.append(1)
-        raise plugin.TooSlow("it took too long")
-
-    monkeypatch.setattr(plugin, "run", too_slow)
-    problem.solve(method="screen")
-    assert request.Report.of(problem).reason == "it took too long"
-    vain, plain = size.TRIALS.spent[problem]
-    assert vain > 0.0 < plain
-    size.TRIALS.spent[problem] = 1.0, 4.5
-    problem.solve(method="screen")
-    report = request.Report.of(problem)
-    assert "1 s in vain, and CVXPY 4.5 s" in report.reason
-    assert report.solver == "OSQP"  # CVXPY's own choice, as without us
-    assert len(tried) == 1
-    assert size.TRIALS.spent[problem][1] > 4.5
-    problem.solve(method="screen", always=True)
-    assert len(tried) == 2
-    size.TRIALS.spent[problem] = 1.0, 5.5
-    problem.solve(method="screen")
-    assert len(tried) == 3
-    assert size.TRIALS.spent[problem][0] > 1.0
-    other = fit(150, 10)
-    other.solve(method="screen")
-    assert other not in size.TRIALS.spent  # nothing is kept of what was never in vain
-
-
-def asked_again(monkeypatch: pytest.MonkeyPatch, plain: float) -> Any:
-    """A small problem that CVXPY has solved six times, in so many seconds each but the first."""
-    monkeypatch.setattr(size, "REPEATS", size.Repeats())
-    monkeypatch.setattr(request, "REPEATS", size.REPEATS)
-    problem = fit(150, 10)
-    for seconds in (9.0, *[plain] * 5):
-        size.REPEATS.count_plain(problem, seconds)
-    return problem
-
-
-def test_a_small_problem_that_is_asked_again_and_again_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    problem = asked_again(monkeypatch, 0.9 * size.OF_TRIAL / 5)  # its first solve does not count
-    problem.solve(method="screen")
-    assert request.Report.of(problem).reason.startswith(size.SMALL)
-    problem = asked_again(monkeypatch, 1.1 * size.OF_TRIAL / 5)
-    for _ in range(4):
-        problem.solve(method="screen")
-        assert request.Report.of(problem).recognised
-    # A call that has loaded something does not count, others that are slower end the trial.
-    size.REPEATS.count_screened(problem, 9.0, True)
-    assert size.REPEATS.due(problem)
-    for _ in range(3):
-        size.REPEATS.count_screened(problem, 0.1, True)
-    problem.solve(method="screen")
-    assert request.Report.of(problem).reason.startswith(size.SMALL)
-
-
-def test_where_cvxpy_is_quick_or_nothing_can_be_screened_nothing_is_tried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(size, "OF_TRIAL", 0.0)
-    problem = asked_again(monkeypatch, 0.9 * size.NO_QUICKER)
-    problem.solve(method="screen")
-    assert request.Report.of(problem).reason.startswith(size.SMALL)
-    problem, tried = asked_again(monkeypatch, 2.0), []
-
-    def refuse(*_: Any) -> Any:
-        tried.append(1)
-        raise cvxscreen.NotScreenable("it cannot be screened")
-
-    monkeypatch.setattr(plugin, "recognise_any", refuse)
-    for _ in range(3):
-        problem.solve(method="screen")
-    assert len(tried) == 1
-    assert request.Report.of(problem).reason.startswith(size.SMALL)
 
 
 def test_complex_variables_are_left_to_cvxpy_unread() -> None:
@@ -841,19 +588,6 @@ def test_the_walk_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert measure(loop(300)).coordinates == 0
     monkeypatch.setattr(size, "VISITS", VISITS)
     assert measure(loop(300)).coordinates == 3
-
-
-def words(n: int, d: int, each: int) -> Any:
-    """Sparse rows of `each` entries at random places, as of texts."""
-    rng = np.random.default_rng(0)
-    return sp.random_array((n, d), density=each / d, format="csr", rng=rng)
-
-
-def sparse_svm(X: Any) -> cp.Problem:
-    w = cp.Variable(X.shape[1])
-    y = np.where(np.arange(X.shape[0]) % 3 > 0, 1.0, -1.0)
-    loss = cp.sum(cp.pos(1 - cp.multiply(y, X @ w)))
-    return cp.Problem(cp.Minimize(0.5 * cp.sum_squares(w) + loss))
 
 
 def test_texts_have_many_columns_and_are_screened() -> None:

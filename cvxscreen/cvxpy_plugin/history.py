@@ -1,0 +1,219 @@
+"""What solves have taken in this process so far, problem by problem, and what that decides.
+
+`size` estimates; here is what was measured, in CPU seconds:
+
+* the first small problems of a process are left to CVXPY until they have taken about as long as
+  what screening imports (`why_wait`): rented before it is bought;
+* a problem that CVXPY is slower for than estimated counts for what it has taken
+  (`History.solving`);
+* one that was screened in vain is not screened again until that is a fifth of what CVXPY has taken
+  since (`History.why_not`);
+* a small one that is asked for again and again is screened as a trial (`on_trial`), and the quicker
+  way stays.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import thread_time
+from typing import Any
+
+from cvxscreen.cvxpy_plugin.size import (
+    FIRST_COMPILED,
+    NO_QUICKER,
+    SMALL,
+    UNSURE,
+    Size,
+    measured,
+)
+
+ONCE = (
+    "what screening would import, once a process, takes longer (`always=True` screens all the same)"
+)
+"""How a refusal ends that only holds until this process has imported what screening takes."""
+
+IN_VAIN = 0.2
+"""Share of what CVXPY has taken for a problem that may be spent on it in vain: with it, all solves
+of the problem take at most 1.2 times as long as plain ones."""
+
+OF_TRIAL = 0.1
+"""CPU seconds of plain solves of a small problem, its first left aside, after which it is screened
+as a trial: five times what it takes to read one (2,000 x 20 with an L1 norm 20 ms, 8,000 rows of a
+linear program x 14 22 ms), so that a trial in vain costs a fifth of them."""
+
+WARM_CALLS = 2
+"""Calls after the first by which a trial is judged: the first reads the problem as well."""
+
+
+class Calls:
+    """How often a problem was solved one way, and what the calls after the first took.
+
+    Attributes
+    ----------
+    count : int
+    seconds : float
+        Of all calls but the first, which compiles or reads the problem.
+    last : deque of float
+        The same of each of the last few.
+    """
+
+    def __init__(self) -> None:
+        self.count, self.seconds = 0, 0.0
+        self.last: deque[float] = deque(maxlen=5)
+
+    def add(self, seconds: float) -> None:
+        """Count a call."""
+        self.count += 1
+        if self.count > 1:
+            self.seconds += seconds
+            self.last.append(seconds)
+
+    @property
+    def usual(self) -> float:
+        """What one has taken of late, without the one that loaded something; 0 of none."""
+        return sorted(self.last)[len(self.last) // 2] if self.last else 0.0
+
+
+@dataclass(eq=False)
+class History:
+    """The solves of one problem so far.
+
+    Attributes
+    ----------
+    plain, tried : Calls
+        Plain solves, and screened ones on trial.
+    solving : float
+        Seconds of the last plain solve, its compilation left aside: where there is such a number
+        no estimate is needed. (OSQP takes 0.1 to 10 times what is estimated: Huber's loss beside an
+        L1 norm and squares, 5,000 x 10, 0.6 s for an estimate of 0.1.)
+    vain, since : float
+        Seconds of screening without an answer, and of plain solves since the first of these.
+    trial_over : bool
+        Whether a trial has shown that CVXPY is quicker, or that nothing can be screened.
+    steps_in_vain : bool
+        Whether the first steps of OSQP have not solved it (`request.solved_by_first_steps`).
+    """
+
+    plain: Calls = field(default_factory=Calls)
+    tried: Calls = field(default_factory=Calls)
+    solving: float = 0.0
+    vain: float = 0.0
+    since: float = 0.0
+    trial_over: bool = False
+    steps_in_vain: bool = False
+
+    def count_plain(self, seconds: float) -> None:
+        """Count a plain solve."""
+        self.plain.add(seconds)
+        if self.vain:
+            self.since += seconds
+
+    def count_trial(self, seconds: float, done: bool) -> None:
+        """Count a solve on trial, which was screened if that could be `done`."""
+        self.tried.add(seconds)
+        slower = self.tried.count > WARM_CALLS and self.tried.usual > self.plain.usual
+        self.trial_over |= slower or not done
+
+    def why_not(self) -> str:
+        """Why the problem is not screened once more yet; an empty text where it may be."""
+        if self.vain <= IN_VAIN * self.since:
+            return ""
+        return (
+            f"screening it has taken {self.vain:.2g} s in vain, and CVXPY {self.since:.2g} s since "
+            "(`always=True` screens all the same)"
+        )
+
+
+_HISTORIES: weakref.WeakKeyDictionary[Any, History] = weakref.WeakKeyDictionary()
+
+
+def history(problem: Any) -> History:
+    """What is known of the solves of a ``cvxpy.Problem``; it is forgotten with the problem."""
+    known = _HISTORIES.get(problem)
+    if known is None:
+        known = _HISTORIES[problem] = History()
+    return known
+
+
+def on_trial(problem: Any, solver: str = "") -> bool:
+    """Whether `problem`, of which its size says that it is small, is screened all the same.
+
+    What one call cannot earn many can: other values of a `Parameter`, or the objective of one row
+    after the other. Nothing is estimated: plain solves are counted, then screened ones.
+    """
+    known = history(problem)
+    if known.trial_over or known.plain.usual < NO_QUICKER:
+        return False
+    enough = OF_TRIAL + _to_load(measured(problem), solver)
+    return known.tried.count > 0 or known.plain.seconds >= enough
+
+
+# -- what is imported once a process --------------------------------------------------------------
+
+
+class Rent:
+    """CPU seconds of plain solves of problems that were left to CVXPY to save an import.
+
+    Attributes
+    ----------
+    paid : float
+    """
+
+    def __init__(self) -> None:
+        self.paid = 0.0
+
+    @contextmanager
+    def paying(self) -> Iterator[None]:
+        """Count what a plain solve takes that is made for that reason."""
+        began = thread_time()
+        try:
+            yield
+        finally:
+            spent = thread_time() - began
+            self.paid += spent if spent >= NO_QUICKER else 0.0
+
+
+RENT = Rent()
+
+
+def why_wait(problem: Any, solver: str = "") -> str:
+    """Why a problem that may be worth screening is solved plainly; an empty text if it is not.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        For whose size there is no `Size.why_not`.
+    solver : str
+        The one that was named.
+    """
+    size = measured(problem)
+    due = _to_load(size, solver)
+    if not due:
+        return ""
+    if size.needs is not None and size.needs.unsure and not size.compiled:
+        due = UNSURE
+    if RENT.paid + (history(problem).solving or size.at_least(solver)) >= due:
+        return ""
+    return f"{SMALL} ({size.words()}), and {ONCE}"
+
+
+def loops_loaded() -> bool:
+    """Whether this process has loaded compiled loops, or at least what they are loaded by."""
+    return _imported() and "numba" in sys.modules
+
+
+def _imported() -> bool:
+    """Whether it has imported what every screened solve needs."""
+    return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
+
+
+def _to_load(size: Size, solver: str) -> float:
+    """Seconds of plain solves that what screening would load is worth; 0 where it is loaded."""
+    if loops_loaded() if size.compiled else _imported():
+        return 0.0
+    return FIRST_COMPILED if size.compiled else size.first(solver)
