@@ -688,8 +688,8 @@ class Around(NamedTuple):
         belong to a piece count.
     margins : array, shape (n,)
         At `x`.
-    columns : array, shape (d, n)
-        The rows of the data as columns.
+    rows, columns : array, shape (n, d) and (d, n)
+        The data, and its rows as columns.
     into, back : arrays, shape (d, d)
         A factor L of the curvature, and about ``L^{-T}``: distances are ``|L' v|``.
     room : array, shape (n,)
@@ -715,6 +715,7 @@ class Around(NamedTuple):
     slopes: Array
     rates: Array
     margins: Array
+    rows: Array
     columns: Array
     into: Array
     back: Array
@@ -738,38 +739,41 @@ class Around(NamedTuple):
         Euclidean balls around it would reach most kinks. They are Euclidean where it is omitted, or
         has no Cholesky factor. On a parabola the slope is that at the margin, not that of `slopes`.
         """
-        A = cast(Rows, problem.design).dense()
-        t, (b, e, q, lo, hi) = A @ x, columns(problem.losses)
+        A, losses, d = cast(Rows, problem.design).dense(), problem.losses, problem.d
+        t, rates, curved, size = A @ x, np.zeros(problem.n), None, d * (d + 1) // 2
+        slopes = np.asarray(slopes, dtype=np.float64)
+        if losses.ends("q")[1] > 0.0:
+            there, q = losses.slope(t), losses.q
+            curved = (q > 0.0) & (there > losses.lo) & (there < losses.hi)
+            curved &= (losses.e == 0.0) | (there != 0.0)
+            if curved.sum() * size > MOST_ENTRIES:
+                curved[:] = False
+            slopes = np.where(curved, there, slopes)
+            rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
+        into, back = _factor(np.eye(d) if curvature is None else curvature)
+        below, above = piece_of(problem, slopes, curved)
         length = float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
         t_error = problem.design.forward_factor * length * problem.sizes
-        there = problem.losses.slope(t)
-        curved = (q > 0.0) & (there > lo) & (there < hi) & ((e == 0.0) | (there != 0.0))
-        d = problem.d
-        size = d * (d + 1) // 2
-        if curved.sum() * size > MOST_ENTRIES:
-            curved = np.zeros(problem.n, dtype=bool)
-        slopes = np.where(curved, there, slopes)
-        rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
-        weighed, steep = slopes[:, None] * A, np.abs(slopes)
-        free = problem.free_index
-        conjugate = b * slopes + e * steep + 0.5 * q * slopes * slopes
-        off = 2.0 * t_error + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
-        sums = [steep * problem.norms, np.abs(weighed[:, free]).sum(axis=1), conjugate,
-                rates * problem.sizes**2, rates * off * off]
-        parts = np.column_stack((weighed, *sums))
-        into, back = _factor(np.eye(problem.d) if curvature is None else curvature)
-        below, above = piece_of(problem, slopes, curved)
         away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * t_error
         room = _room(problem, A, back, away)
-        which = np.flatnonzero(curved)
+        parts, steep, (b, e, q, *_) = np.empty((problem.n, d + 5)), np.abs(slopes), columns(losses)
+        np.multiply(slopes[:, None], A, out=parts[:, :d])
+        parts[:, d] = steep * problem.norms
+        parts[:, d + 1] = np.abs(parts[:, problem.free_index]).sum(axis=1)
+        parts[:, d + 2] = b * slopes + e * steep + 0.5 * q * slopes * slopes
+        parts[:, d + 3:] = 0.0
+        if curved is not None:
+            off = 2.0 * t_error + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
+            parts[:, d + 3], parts[:, d + 4] = rates * problem.sizes**2, rates * off * off
+        which = np.zeros(0, dtype=np.intp) if curved is None else np.flatnonzero(curved)
         place = np.full(problem.n, -1)
         place[which] = np.arange(len(which))
         hessians, B = np.empty((len(which), size if len(which) else 0)), A[which]
         for j in range(d if len(which) else 0):
             column = (rates[which] * B[:, j])[:, None]
             np.multiply(B[:, :j + 1], column, out=hessians[:, j * (j + 1) // 2:][:, :j + 1])
-        return cls(x, slopes, rates, t, np.ascontiguousarray(A.T), into, back, room, below, above,
-                   parts, parts.sum(axis=0), place, hessians, hessians.sum(axis=0))
+        return cls(x, slopes, rates, t, A, np.ascontiguousarray(A.T), into, back, room, below,
+                   above, parts, parts.sum(axis=0), place, hessians, hessians.sum(axis=0))
 
     def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
         """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
@@ -877,8 +881,7 @@ class Weighed(NamedTuple):
         if len(curved):
             hessian = hessian - W[:, curved] @ around.hessians[place[curved]]
         return LookedAt(
-            rows, W, A, parts[:, d + 2].copy(), self.At_theta - own[:, :d],
-            self.sums[:, 2] - own[:, d + 2], hessian,
+            rows, W, A, self.At_theta - own[:, :d], self.sums[:, 2] - own[:, d + 2], hessian,
         )
 
 
@@ -891,8 +894,6 @@ class LookedAt(NamedTuple):
     W : array, shape (K, m)
     A : array, shape (d, m)
         Their rows as columns.
-    conjugates : array, shape (m,)
-        The conjugate losses of their slopes there.
     At_theta, others : array, shape (K, d) and (K,)
         Of the other terms ``A' theta``, and the sum of the conjugate losses.
     hessian : array, shape (K, d (d + 1) / 2)
@@ -902,7 +903,6 @@ class LookedAt(NamedTuple):
     rows: NDArray[np.intp]
     W: Array
     A: Array
-    conjugates: Array
     At_theta: Array
     others: Array
     hessian: Array
@@ -964,8 +964,8 @@ def _room(problem: Problem, A: Array, back: Array, away: Array) -> Array:
     Its margin there is `away` from the ends. A row's length there is ``|P' a|``, and a share of
     ``|a|`` for what `Around.distance` rounds.
     """
-    d, sizes = problem.d, problem.sizes
-    lengths = np.linalg.norm(A @ back, axis=1)
+    d, sizes, turned = problem.d, problem.sizes, A @ back
+    lengths = np.sqrt(np.einsum("ij,ij->i", turned, turned))
     lengths += (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back)) * sizes
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.where(lengths > 0, away / lengths, np.where(away > 0, np.inf, -1.0))
@@ -1137,6 +1137,71 @@ def shifts(block, margins, unit_error, needed, distance, loose, free, out):  # t
         out[k] = up * max(rises, falls)
 
 
+class Rest(NamedTuple):
+    """All other terms, on the pieces of an `Around`, under K weightings.
+
+    Attributes
+    ----------
+    At_theta, others : array, shape (K, d) and (K,)
+        ``A' theta`` at the slopes around, and the sum of the conjugate losses of these.
+    sums : array, shape (K, 5)
+        As in `Weighed`: of all terms, which is no less.
+    hessian : array, shape (K, d (d + 1) / 2)
+        Of the terms on parabolas; no columns without any.
+    """
+
+    At_theta: Array
+    others: Array
+    sums: Array
+    hessian: Array
+
+
+def gaps_of_answers(
+    problem: Problem, around: Around, block: Weighted, rest: Rest, X: Array,
+    shift: Array | None = None,
+) -> tuple[Array, Array]:
+    """``(gap, primal)`` of each of the answers X, shape (K,), infinite where it is no number.
+
+    `shift` is filled as by `certify_weightings`.
+    """
+    n, d, A, theta = problem.n, problem.d, block.A, block.theta
+    free = int(problem.free_index[0]) if len(problem.free_index) else -1
+    unit_error = margin_rounding(problem) * np.sqrt(np.square(X).sum(axis=1))
+    out, margins = np.zeros((len(X), 5)), X @ A
+    weighted_sums(block, margins, unit_error, free, out)
+    # All other terms at the slopes of their pieces.
+    At_theta = rest.At_theta + theta @ A.T
+    out[:, 0] += np.einsum("kj,kj->k", rest.At_theta, X) - rest.others
+    out[:, 2:4] += 3.0 * rest.sums[:, :2]
+    if rest.hessian.shape[1]:
+        # On a parabola the rounding of a slope counts with its square; that of the sum of products
+        # is no more than of the sum of |theta| |a| with theta = rate |a| |v|.
+        V = X - around.x
+        of_parabolas = around.times_hessian(rest.hessian, V)
+        At_theta = At_theta + of_parabolas
+        away, stiff = np.linalg.norm(V, axis=1) * (1.0 + EPS * (d + 8)), rest.sums[:, 3]
+        out[:, 0] += 0.5 * np.einsum("kj,kj->k", of_parabolas, V)
+        out[:, 1] += 2.0 * (rest.sums[:, 4] + stiff * (16.0 * EPS * away) ** 2)
+        load = (4.0 + 2.0 * (d + 8) / (n + 16)) * stiff * away
+        out[:, 2] += load * float((problem.norms / np.maximum(problem.sizes, 1e-300)).max())
+        out[:, 3] += load
+
+    def moves(needed: Array, distance: Array) -> Array:
+        if shift is not None:
+            loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
+            shifts(block, margins, unit_error, needed, distance, loose, free, shift)
+        cost = np.empty(len(X))
+        weighted_takers(block, margins, unit_error, needed, distance, free, cost)
+        return cost
+
+    return _totals(problem, out, X, At_theta, EPS * (n + 16), moves)
+
+
+def margin_rounding(problem: Problem) -> float:
+    """Relative rounding of a margin of dense rows."""
+    return EPS * (problem.d + 4) if problem.design.sparse else float(problem.design.forward_factor)
+
+
 def certify_weightings(
     problem: Problem,
     around: Around,
@@ -1175,16 +1240,14 @@ def certify_weightings(
     """
     whole = W if isinstance(W, Weighed) else around.weighed(W)
     here = rows if isinstance(rows, LookedAt) else whole.looked_at(around, rows)
-    (K, n), d = whole.weights.shape, problem.d
     look = ~stays_around(around, around.distance(X))
     look[here.rows] = False
     more = np.flatnonzero(look)
-    forward = EPS * (d + 4) if problem.design.sparse else float(problem.design.forward_factor)
-    unit_error = forward * np.sqrt(np.square(X).sum(axis=1))
     if len(more):  # few of them have left their piece
         t = X @ np.take(around.columns, more, axis=1)
         least, most = t.min(axis=0), t.max(axis=0)
-        tiny = (unit_error.max() + forward * np.linalg.norm(around.x)) * problem.sizes[more]
+        lengths = np.linalg.norm(X, axis=1).max() + np.linalg.norm(around.x)
+        tiny = margin_rounding(problem) * lengths * problem.sizes[more]
         tiny += 16.0 * EPS * np.maximum(np.abs(least), np.abs(most))
         left = (least - tiny < around.below[more]) | (most + tiny > around.above[more])
         more, t = more[left], t[:, left]
@@ -1194,42 +1257,20 @@ def certify_weightings(
         slopes *= np.asarray(whole.weights.take(more, axis=1))
         theta = np.hstack([theta, slopes])
         here = whole.looked_at(around, np.concatenate([here.rows, more]))
-    rows, theta = here.rows, np.ascontiguousarray(theta)
-    own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
-    begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
-    pieces = around.slopes[rows], begins, around.above[rows], here.conjugates
-    block = Weighted(here.A, np.array([*own, *pieces]), here.W, theta)
-    free = int(problem.free_index[0]) if len(problem.free_index) else -1
-    out, margins = np.zeros((K, 5)), X @ here.A
-    weighted_sums(block, margins, unit_error, free, out)
-    # All other terms at the slopes of their pieces.
-    V = X - around.x
-    of_parabolas = around.times_hessian(here.hessian, V)
-    out[:, 0] += np.einsum("kj,kj->k", here.At_theta, X) - here.others
-    out[:, 2:4] += 3.0 * whole.sums[:, :2]
-    if of_parabolas.any():
-        # On a parabola the rounding of a slope counts with its square; that of the sum of products
-        # is no more than of the sum of |theta| |a| with theta = rate |a| |v|.
-        away, stiff = np.linalg.norm(V, axis=1) * (1.0 + EPS * (d + 8)), whole.sums[:, 3]
-        out[:, 0] += 0.5 * np.einsum("kj,kj->k", of_parabolas, V)
-        out[:, 1] += 2.0 * (whole.sums[:, 4] + stiff * (16.0 * EPS * away) ** 2)
-        load = (4.0 + 2.0 * (d + 8) / (n + 16)) * stiff * away
-        out[:, 2] += load * float((problem.norms / np.maximum(problem.sizes, 1e-300)).max())
-        out[:, 3] += load
-
-    def moves(needed: Array, distance: Array) -> Array:
-        if shift is not None:
-            loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
-            shifts(block, margins, unit_error, needed, distance, loose, free, shift)
-        cost = np.empty(K)
-        weighted_takers(block, margins, unit_error, needed, distance, free, cost)
-        return cost
-
-    At_theta = here.At_theta + of_parabolas + theta @ here.A.T
-    gap, primal = _totals(problem, out, X, At_theta, EPS * (n + 16), moves)
+    theta = np.ascontiguousarray(theta)
+    block = Weighted(here.A, looked_at_closer(problem, around, here.rows), here.W, theta)
+    rest = Rest(here.At_theta, here.others, whole.sums, here.hessian)
+    gap, primal = gaps_of_answers(problem, around, block, rest, X, shift)
     gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
     return Certificates(gap, relative_gap(gap, primal), primal, tol)
 
+
+def looked_at_closer(problem: Problem, around: Around, rows: NDArray[np.intp]) -> Array:
+    """`Weighted.own` of the terms at `rows`."""
+    own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
+    begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
+    pieces = around.slopes[rows], begins, around.above[rows], around.parts[rows, problem.d + 2]
+    return np.array([*own, *pieces])
 
 
 # -- kernels: one term left out of many ------------------------------------------------------------

@@ -16,7 +16,7 @@ terms (`cvxscreen.certificates.many`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple, TypeVar
@@ -277,6 +277,25 @@ def small_problems(
             near.theta[k, index[p]] = work.best_theta[p]
 
 
+def within_of_a_kink(t: Array, away: Array, terms: float) -> float:
+    """Within which of a kink so many terms are, of margins `t` and `away` from one."""
+    known = away[np.isfinite(away)]
+    nth = min(int(terms), len(known) - 1)
+    least = float(np.partition(known, nth)[nth]) if len(known) else 0.0
+    return least + 1e-12 * float(np.abs(t).max())
+
+
+def curvature_of_the_sum(problem: Problem, t: Array, away: Array) -> Array:
+    """That of the objective, kinks spread over the width that holds `SLOPES` d of them, (d, d)."""
+    losses, d = problem.losses, problem.d
+    h = within_of_a_kink(t, away, SLOPES * d)
+    bend = np.maximum((losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h), 0.0)
+    some = np.flatnonzero(bend)
+    H = problem.design.weighted_gram(some, bend[some]) + np.diag(problem.quadratic.diagonal)
+    np.einsum("jj->j", H)[:] += 1e-12 * np.trace(H) / d
+    return np.asarray(H)
+
+
 class Replicates:
     """Solver of one problem under many weightings.
 
@@ -286,47 +305,68 @@ class Replicates:
         At weights 1, of a problem that `compiled_path.segments.suits`.
     tol : float
         Relative gap of each answer.
+
+    Attributes
+    ----------
+    around : Around
+        The solution; what else is needed to solve, not only to certify, is made when it is.
     """
 
     def __init__(self, solution: Solution, tol: float) -> None:
         problem, losses = solution.problem, solution.problem.losses
-        self.problem, self.tol, self.x = problem, tol, solution.x
+        self.problem, self.tol, self.x, d = problem, tol, solution.x, problem.d
+        self.theta = solution.theta
         problem.compute_row_norms()
         t = problem.design.forward(solution.x)
         away = losses.kink_distance(t)
-        known = np.isfinite(away)
-        spread = np.sort(away[known]) if known.any() else np.zeros(1)
-
-        def width(terms: float) -> float:
-            """Within which of a kink so many terms are."""
-            nth = min(int(terms), len(spread) - 1)
-            return float(spread[nth]) + 1e-12 * float(np.abs(t).max())
-
-        d = problem.d
+        self._widest = within_of_a_kink(t, away, BAND * d / 0.63)
         # At a kink itself the slope is the solution's; elsewhere it is the piece's.
-        slopes = np.where(away <= 1e-3 * width(d), solution.theta, losses.slope(t))
-        self.band = width(BAND * d / 0.63)  # the share of the samples that is drawn at all
-        self.band *= 1.0 if ((losses.q == 0.0) & (losses.lo < losses.hi)).any() else SMOOTHER
-        h = width(SLOPES * d)
-        curvature = (losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h)
-        H = problem.design.weighted_gram(None, np.maximum(curvature, 0.0))
-        H += np.diag(problem.quadratic.diagonal)
-        H += np.diag(np.full(d, 1e-12 * np.trace(H) / d))
-        self.towards = np.linalg.inv(H)
+        at_kink = away <= 1e-3 * within_of_a_kink(t, away, d)
+        slopes = np.where(at_kink, solution.theta, losses.slope(t))
+        self._curvature = H = curvature_of_the_sum(problem, t, away)
         self.around = Around.at(problem, solution.x, slopes, H)
+        free = problem.free_index
+        self.free = int(free[0]) if len(free) else -1
+        self.target = SHARE * tol * abs(solution.value)
+
+    @cached_property
+    def towards(self) -> Array:
+        """The inverse of the curvature of the sum."""
+        return np.asarray(np.linalg.inv(self._curvature), dtype=np.float64)
+
+    @cached_property
+    def band(self) -> float:
+        """How near a kink terms are solved for: the share of the samples that is drawn at all."""
+        losses = self.problem.losses
+        kinks = ((losses.q == 0.0) & (losses.lo < losses.hi)).any()
+        return self._widest * (1.0 if kinks else SMOOTHER)
+
+    @cached_property
+    def unit(self) -> float:
+        """Curvature of the squares that stand for terms on parabolas."""
         rates = self.around.rates[self.around.rates > 0.0]
-        self.unit = 1.0 / float(np.median(rates)) if len(rates) else 1.0
+        return 1.0 / float(np.median(rates)) if len(rates) else 1.0
+
+    @cached_property
+    def smooth(self) -> float:
+        """Over which kinks are smoothed at first, of slopes."""
+        losses = self.problem.losses
         span = (losses.hi - losses.lo)[losses.hi > losses.lo]
         span = span[np.isfinite(span)]
         # Where slopes have no end (squares), those of the solution say how steep a kink is.
-        usual = float(np.median(span)) if len(span) else float(np.abs(solution.theta).max())
-        self.smooth = SMOOTH * self.band / (usual or 1.0)
-        free = problem.free_index
-        self.free = int(free[0]) if len(free) else -1
-        nth = min(BAND * d, problem.n - 1)
-        self.nearest = np.argpartition(self.around.room, nth)[:nth + 1]
-        self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
-        self.target = SHARE * tol * abs(solution.value)
+        usual = float(np.median(span)) if len(span) else float(np.abs(self.theta).max())
+        return SMOOTH * self.band / (usual or 1.0)
+
+    @cached_property
+    def nearest(self) -> NDArray[np.intp]:
+        """The terms that may leave their piece first; the last of them last."""
+        nth = min(BAND * self.problem.d, self.problem.n - 1)
+        return np.argpartition(self.around.room, nth)[:nth + 1]
+
+    @cached_property
+    def least(self) -> float:
+        """How far those provably stay on it that are not among the nearest."""
+        return max(float(self.around.room[self.nearest[-1]]), 0.0)
 
     def solve(
         self, W: NDArray[Any] | LeftOut, shift: Array | None = None

@@ -52,7 +52,7 @@ from cvxscreen.solvers.solution import Solution
 
 __all__ = [
     "LeaveOneOut", "LeftOutMargins", "group_numbers", "joined", "leave_one_out", "one_sided",
-    "refit_undecided", "terms_left_out", "usual_width",
+    "refit_undecided", "terms_left_out",
 ]
 
 Array = NDArray[np.float64]
@@ -333,7 +333,7 @@ def terms_left_out(
     mode = check_request(mode, tol)
     limits = Limits(time_limit, None)
     part = LeftOutMargins(solution, mode, n_jobs, labels, origin)
-    width = usual_width([part]) if accuracy is None else positive("accuracy", accuracy)
+    width = wanted_width([part], classification, accuracy)
     steps = [(part, partial(part.undecided, classification, width))]
     finished = refit_undecided(steps, tol, limits, refit, progress)
     return part.record(classification, width, finished)
@@ -383,7 +383,7 @@ def tasks_left_out(
             )
         found = solve(task_alone(solution, index), tol=min(tol, EXACT), mode=mode)
         parts.append(LeftOutMargins(found, mode, n_jobs, own))
-    width = usual_width(parts) if accuracy is None else positive("accuracy", accuracy)
+    width = wanted_width(parts, classification, accuracy)
     steps = [(part, partial(part.undecided, classification, width)) for part in parts]
     finished = refit_undecided(steps, tol, limits, refit, progress)
     return joined([part.record(classification, width, finished) for part in parts])
@@ -521,8 +521,14 @@ def _counted(
     return below, above, value - 0.5 * (first + last)
 
 
-def usual_width(parts: Sequence[LeftOutMargins]) -> float:
-    """The width of an interval of a residual that needs no refit, where none is asked for."""
+def wanted_width(
+    parts: Sequence[LeftOutMargins], classification: bool, accuracy: float | None
+) -> float:
+    """The width of an interval of a residual that needs no refit: as asked, or the usual one."""
+    if accuracy is not None:
+        return positive("accuracy", accuracy)
+    if classification:
+        return np.inf
     sizes = [np.abs(p.solution.point().margins - p.solution.problem.losses.b) for p in parts]
     return ACCURACY * float(np.median(np.concatenate(sizes)))
 

@@ -12,7 +12,7 @@ each stretch the terms at a kink (E) keep their margins and those on a parabola 
 An inverse of this matrix is kept: a piece that changes is a rank-one change of it, or one row and
 column more or fewer. Without one term few pieces change, so a refit costs about as much as copying
 the inverse and one pass over the terms that are near a kink. Nothing is proven by it: a block of
-answers is certified on all terms (`cvxscreen.certificates.many.certify_weightings`).
+answers is certified on all terms (`cvxscreen.certificates.left_out`).
 
 For parametric quadratic programs this is the active-set path of Best (1996), for the weight of
 single samples of a support vector machine that of Cauwenberghs and Poggio (2001), by whom the dual
@@ -23,7 +23,7 @@ coordinates than terms at a kink, losses with parabolas and an intercept need no
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,16 +31,11 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.many import (
-    Around,
-    LeftOut,
-    LeftOutProofs,
-    certify_weightings,
-    stays_around,
-)
+from cvxscreen.certificates.left_out import LeftOutOfRows
+from cvxscreen.certificates.many import Around, LeftOut, LeftOutProofs, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.bootstrap import Replicates, together
+from cvxscreen.data_changes.bootstrap import Replicates, curvature_of_the_sum, together
 from cvxscreen.data_changes.reweight import refit
 from cvxscreen.solvers.compiled_path.loops import margins
 from cvxscreen.solvers.registry import compiled_path
@@ -75,8 +70,9 @@ other: what balances an intercept may be spread over more slopes than there are 
 FINER = 1e-12
 """Relative gap to which a solution is solved again whose pieces are not the optimum's."""
 
-SETTLES = 3
-"""Newton steps from the solution to the optimum on its pieces."""
+SETTLES, SETTLED = 3, 1e-14
+"""Newton steps from the solution to the optimum on its pieces, at most and until they are so small
+a share of it."""
 
 EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
@@ -382,7 +378,7 @@ class Optimum(NamedTuple):
     Attributes
     ----------
     x : array, shape (d,)
-    theta : array, shape (n,)
+    theta, margins : array, shape (n,)
     kind : array of int8, shape (n,)
     edges : array of int, shape (E,)
         The terms at a kink.
@@ -392,6 +388,7 @@ class Optimum(NamedTuple):
 
     x: Array
     theta: Array
+    margins: Array
     kind: NDArray[np.int8]
     edges: Index
     inverse: Array
@@ -403,44 +400,56 @@ def optimum(solution: Solution) -> Optimum | None:
 
 
 def _optimum(solution: Solution, share: float) -> Optimum | None:
-    """The same, slopes within that share of an end of their box taken to be there."""
+    """The same, slopes within that share of an end of their box taken to be there.
+
+    So are those that a proximal step leads there: their margins are off the kink by more than the
+    slopes are off the end.
+    """
     problem, f = solution.problem, solution.problem.losses
-    theta, d = solution.theta.copy(), problem.d
-    low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, f.lo)
-    high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, f.hi)
+    design, theta, d, x = problem.design, solution.theta, problem.d, solution.x
+    low, high, side = f.lo, f.hi, np.where(f.lo >= 0.0, 1.0, -1.0)
+    if f.ends("e")[1] > 0.0:  # a kink of the conjugate at 0
+        low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, low)
+        high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, high)
+        side = np.where(low >= 0.0, 1.0, -1.0)
+    t = design.forward(x)
+    moved = f.proximal_slope(t, theta, float(np.mean(np.square(problem.norms))))
     with np.errstate(invalid="ignore"):
-        width = np.minimum(high - low, np.abs(theta) + 1.0)
-        theta = np.where(theta - low <= share * width, low, theta)
-        theta = np.where(high - theta <= share * width, high, theta)
+        slack = share * np.minimum(high - low, np.abs(theta) + 1.0)
+        theta = np.where((theta - low <= slack) | (moved <= low), low, theta)
+        theta = np.where((high - theta <= slack) | (moved >= high), high, theta)
     inside = (theta > low) & (theta < high) & ((theta != 0.0) | (f.e == 0.0))
     kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
-    if len(edges) > d:
+    D = d + len(edges)
+    if 2 * d < D:
         return None
-    H = np.diag(problem.quadratic.diagonal)
+    matrix, diagonal = np.zeros((D, D)), problem.quadratic.diagonal
+    np.fill_diagonal(matrix[:d, :d], diagonal)
     if len(curved):
-        H = H + problem.design.weighted_gram(curved, 1.0 / f.q[curved])
-    A_E = problem.design.dense(edges)
-    matrix = np.block([[H, A_E.T], [A_E, np.zeros((len(edges), len(edges)))]])
+        matrix[:d, :d] += design.weighted_gram(curved, 1.0 / f.q[curved])
+    matrix[d:, :d] = design.dense(edges)
+    matrix[:d, d:] = matrix[d:, :d].T
     try:
         inverse = np.linalg.inv(matrix)
     except np.linalg.LinAlgError:
         return None
-    x, side = solution.x, np.where(low >= 0.0, 1.0, -1.0)
-    ends = f.b + f.e * side
+    ends, right = f.b + f.e * side, np.empty(D)
     for _ in range(SETTLES):
-        t = problem.design.forward(x)
-        theta[curved] = ((t - ends) / np.where(f.q > 0.0, f.q, 1.0))[curved]
-        residual = problem.design.adjoint(theta) + problem.quadratic.diagonal * x
-        step = inverse @ np.concatenate([-residual, (ends - t)[edges]])
+        theta[curved] = (t - ends)[curved] / f.q[curved]
+        np.negative(design.adjoint(theta) + diagonal * x, out=right[:d])
+        np.subtract(ends[edges], t[edges], out=right[d:])
+        step = inverse @ right
         x = x + step[:d]
         theta[edges] += step[d:]
-    t = problem.design.forward(x)
-    theta[curved] = ((t - ends) / np.where(f.q > 0.0, f.q, 1.0))[curved]
+        t = design.forward(x)
+        if float(np.abs(step[:d]).max()) <= SETTLED * float(np.abs(x).max()):
+            break
+    theta[curved] = (t - ends)[curved] / f.q[curved]
     good = np.isfinite(x).all() and bool(((theta >= low) & (theta <= high))[inside].all())
     if not good or not _stay(f, t, theta, kind == HELD):
         return None
-    return Optimum(x, theta, kind, edges, inverse)
+    return Optimum(x, np.asarray(theta), t, kind, edges, np.asarray(inverse))
 
 
 def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool:
@@ -453,16 +462,22 @@ def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool
 
 
 class ByWeights:
-    """Refits without single terms by the solver of any weightings; a `Solver`."""
+    """Refits without single terms by the solver of any weightings, made when it is needed."""
 
     rounds = 1
 
-    def __init__(self, solver: Replicates) -> None:
-        self.solver, self.near = solver, np.zeros(0, dtype=np.intp)
+    def __init__(self, solution: Solution, tol: float) -> None:
+        self.solution, self.tol, self.near = solution, tol, np.zeros(0, dtype=np.intp)
+
+    @cached_property
+    def solver(self) -> Replicates:
+        """Of the solution."""
+        return Replicates(self.solution, self.tol)
 
     def without(self, index: Index, near: Index) -> LeftOutProofs | None:
         """See `Solver`; None while it is not compiled."""
-        problem, shift = self.solver.problem, _shift(self.solver.problem, len(index))
+        problem = self.solution.problem
+        shift = _shift(problem, len(index))
         if not together(problem):
             return None
         with PATHS.rent():
@@ -475,35 +490,43 @@ class AlongPaths:
 
     Parameters
     ----------
-    solver : Replicates
-        Of the solution at `at`.
+    problem : Problem
     at : Optimum
+    tol : float
+        Relative gap of each answer.
     """
 
     rounds = ROUNDS
 
-    def __init__(self, solver: Replicates, at: Optimum) -> None:
-        self.problem, self.around, self.tol, self.at = solver.problem, solver.around, solver.tol, at
+    def __init__(self, problem: Problem, at: Optimum, tol: float) -> None:
+        self.problem, self.at, self.tol = problem, at, tol
+        problem.compute_row_norms()
+        away = problem.losses.kink_distance(at.margins)
+        curvature = curvature_of_the_sum(problem, at.margins, away)
+        self.around = Around.at(problem, at.x, at.theta, curvature)
         nth = min(max(NEAR * self.problem.d, FEWEST), self.problem.n - 1)
         self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
         self.near = np.flatnonzero(~stays_around(self.around, self.least))
-        self.start = RefitStart.of(self.problem, self.around, at, self.near)
+        self.start = self._start(self.near)
+
+    def _start(self, near: Index) -> tuple[RefitStart, LeftOutOfRows]:
+        """Where the paths among the terms `near` begin, and what certifies their ends."""
+        problem, around = self.problem, self.around
+        return RefitStart.of(problem, around, self.at, near), LeftOutOfRows(problem, around, near)
 
     def without(self, index: Index, near: Index) -> LeftOutProofs:
         """See `Solver`; what has `moved` is near a kink within the reach of the refuted answers."""
         problem, around, shift = self.problem, self.around, _shift(self.problem, len(index))
-        start = self.start if near is self.near else RefitStart.of(problem, around, self.at, near)
+        start, certificates = self.start if near is self.near else self._start(near)
         m, own = len(near), np.searchsorted(near, index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
-        gone = Gone(problem.design.dense(index), own, around.slopes[index], around.rates[index])
+        gone = Gone(around.rows[index], own, around.slopes[index], around.rates[index])
         X, theta = ends_of_paths(start, problem.losses.take(near), gone)
-        found = certify_weightings(
-            problem, around, LeftOut(index, problem.n), X, near, theta, tol=self.tol, shift=shift
-        )
-        proofs = _proofs(problem, index, X, found.gap, found.ok, shift)
+        gap, ok, away = certificates.certify(index, own, X, theta, self.tol, shift)
+        proofs = _proofs(problem, index, X, gap, ok, shift)
         if proofs.ok.all():
             return proofs
-        reach = max(WIDER * around.distance(X[~proofs.ok]), self.least)
+        reach = max(WIDER * float(away[~proofs.ok].max()), self.least)
         return proofs._replace(moved=np.flatnonzero(~stays_around(around, reach)))
 
 
@@ -540,6 +563,6 @@ def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
         finer = partial(refit, solution, solution.problem, solution.theta, FINER, "certified")
         at = optimum(solution) or optimum(finer())
     if at is None:
-        return [ByWeights(Replicates(solution, tol))]
-    solver = Replicates(replace(solution, x=at.x, theta=at.theta), tol)
-    return [AlongPaths(solver, at), ByWeights(solver)]
+        return [ByWeights(solution, tol)]
+    exact = replace(solution, x=at.x, theta=at.theta)
+    return [AlongPaths(solution.problem, at, tol), ByWeights(exact, tol)]

@@ -62,10 +62,12 @@ class Centred(NamedTuple):
             return None
         if not isinstance(problem.quadratic, Quadratic) or problem.drift or problem.imbalance:
             return None
+        held = ~problem.quadratic.untouched
+        if held.all():
+            return None
         n, p = design.matrix.shape
         at = np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.intp)
         few = np.hstack([design.matrix[at].astype(np.float64), design.extra[at]])
-        held = ~problem.quadratic.untouched
         if side is not None:
             held = held | (abs(side.matrix).sum(axis=0) > 0)
         free = _intercept(few, held)
