@@ -30,10 +30,9 @@ conditioned by, from which on coordinate descent is left out. Squared hinge, C f
 epochs to 1e-6: phishing 6 at 1.6 and 50 at 160, mushrooms 12 at 15 and 555 at 1,500, dna 13 at 8
 and 574 at 800, 20,000 x 1,000 6 at 2 and 122 at 200, with 40 entries a row 10 at 8 and 313 at 800,
 text-like rows 17 at 20."""
-EPOCHS, BESIDE_FREE, PRODUCTS = 25.0, 12.0, 80.0
-"""Passes of coordinate descent, and of it beside an unpenalised coordinate, which creeps, where
-Newton's method can go on; and passes of that at most where its systems are too large for a matrix.
-"""
+EPOCHS, PRODUCTS = 25.0, 80.0
+"""Passes of coordinate descent where Newton's method can go on; and passes of that at most where
+its systems are too large for a matrix."""
 ROWS = 2
 """Rows a column from which on Newton's method pays. Squared hinge, C = 100, of the time of
 `DualActiveSet` after coordinate descent: 3,000 x 3,000 200, 12,000 x 8,000 4, 20,000 x 20,000 1 to
@@ -105,8 +104,7 @@ def beginning(
     newton = TruncatedNewton(tol=tol, budget=passes, limits=descent.limits)
     if is_hard(problem):
         return newton if problem.quadratic.free.any() else Continued(FirstEpoch(), newton)
-    epochs = BESIDE_FREE if problem.quadratic.free.any() else EPOCHS
-    return Continued(DualCoordinateDescent(budget=epochs, tol=tol, limits=descent.limits), newton)
+    return Continued(DualCoordinateDescent(budget=EPOCHS, tol=tol, limits=descent.limits), newton)
 
 
 def newton_pays(problem: Problem) -> bool:

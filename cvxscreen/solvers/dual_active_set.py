@@ -269,9 +269,13 @@ KEPT_SHARE = 0.6
 """Share of these that a working set from before must hold to be used as it is."""
 HEAVY_LEAST, HEAVY_MOST, FREE_PER_HEAVY = 64, 512, 24
 """Columns to split off: at least, at most, and one for so many free terms."""
-PROXIMAL_WEIGHT = 100.0
+PROXIMAL_WEIGHT, OF_PARABOLAS, LEAST_WEIGHT = 100.0, 50.0, 5.0
 """Weight of the proximal term of an unpenalised coordinate, relative to its typical entry: large
-enough that the other coordinates' Hessian hardly notices it."""
+enough that the other coordinates' Hessian hardly notices it; less, so many times ``||a||^2 / q``
+down to the third number, where the parabolas of the losses are most of it: a centre that is held
+tightly creeps. Passes of coordinate descent, squared hinge, C = 0.01, with 100 and so: dna 47 and
+12, mushrooms 187 and 23, categories in 20 columns 50 and 13, in 40 columns 125 and 18, generated
+text 12 and 6; at C = 1 it is as it was."""
 PUSH = 0.1
 """Share of a typical margin by which the proximal term lets that coordinate move in one step, if
 every slope pushed the same way."""
@@ -355,9 +359,7 @@ class DualIterate:
         self.free = problem.free_index
         self.centre = np.zeros(len(self.free)) if start is None else start.x[self.free]
         if len(self.free):
-            sizes = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
-            typical = sizes[0] / sizes[1] if min(sizes) > 0 else 1.0
-            diagonal[self.free] = min(PROXIMAL_WEIGHT * typical, self._most_weight())
+            diagonal[self.free] = min(self._held_weight(), self._most_weight())
         self.root = 1.0 / np.sqrt(diagonal)
         self.source: ScaledDesign | ScaledRows
         if cache is None:
@@ -372,6 +374,15 @@ class DualIterate:
             self._begin_at(place)
         else:
             self.evaluate(self._begin(start))
+
+    def _held_weight(self) -> float:
+        """The proximal weight that the Hessian of the other coordinates hardly notices."""
+        problem = self.problem
+        size, rows = float(np.sum(problem.free_columns**2)), float(np.sum(problem.norms**2))
+        parabolas = float(np.sum(problem.losses.q))
+        typical = size / rows if min(size, rows) > 0 else 1.0
+        share = OF_PARABOLAS * rows / parabolas if parabolas > 0 else np.inf
+        return typical * min(max(share, LEAST_WEIGHT), PROXIMAL_WEIGHT)
 
     def _most_weight(self) -> float:
         """The proximal weight at which slopes off balance still move the coordinate as needed.

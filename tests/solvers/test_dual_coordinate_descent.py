@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
+from cvxscreen._support.limits import Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
@@ -17,9 +18,11 @@ from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     COMBINED,
+    REST,
     DualCoordinateDescent,
     Part,
     _Descent,
+    descend,
     descend_along,
     epoch,
     extrapolate,
@@ -137,44 +140,105 @@ def test_blocks_keep_their_order_where_they_are_told_to():
     assert all(sorted(order) == list(range(number)) for order in orders)
 
 
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize(
     ("loss", "C"),
     [("hinge", 1.0), ("squared_hinge", 1.0), ("epsilon", 0.03), ("absolute", 0.03), ("huber", 1.0)],
 )
-def test_extrapolation_only_moves_to_a_higher_dual_objective(loss, C):
-    """Within the boxes, v following; where the past points elsewhere nothing moves."""
-    p = problem(loss, C=C)
-    run = _Descent(p, p.design, None, 0.0, DualCoordinateDescent(shrinking=False))
-    part, v, theta, f = whole(run), run.iterate.v, run.iterate.theta, p.losses
+def test_extrapolation_only_moves_to_a_higher_dual_objective(loss, C, intercept):
+    """Within the boxes, v following; where the past points elsewhere nothing moves.
 
-    def objective():
+    Beside an unpenalised coordinate that is the objective at one and the same centre.
+    """
+    p = problem(loss, intercept, C=C)
+    run, long = (
+        _Descent(p, p.design, None, 0.0, DualCoordinateDescent(shrinking=False)) for _ in range(2)
+    )
+    f, number = p.losses, -(-p.n // BLOCK)
+
+    def objective(at):
+        v, theta = at.iterate.v, at.iterate.theta
         terms = f.b * theta + f.e * np.abs(theta) + 0.5 * f.q * theta**2
         return -0.5 * v @ v - terms.sum()
 
+    def visit(at, part, ordered):
+        theta, v = at.iterate.theta, at.iterate.v
+        epoch(part.rows, part.terms, theta, v, part.work, p.n, np.inf, ordered)
+
+    part = whole(long)
+    for _ in range(20_000):
+        visit(long, part, 0)
+    optimum, part = objective(long), whole(run)
     ordered, past, shares = 0, part.work.past, []
-    optimum = cvxscreen.solve(p, tol=1e-12).certificate.dual
+    v, theta, root, free = run.iterate.v, run.iterate.theta, run.iterate.root, run.iterate.free
+    centre = np.zeros(p.d)
+    centre[free] = run.iterate.centre / root[free]
     past[:, 0] = theta
     for _ in range(20):
         for k in range(COMBINED):
-            epoch(part.rows, part.terms, theta, v, part.work, p.n, np.inf, ordered)
-            ordered, past[:, k + 1] = -(-p.n // BLOCK), theta
-        before = optimum - objective()
-        extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n)
-        after = optimum - objective()
-        assert after <= before + 1e-12 * optimum
-        shares.append(after / before)
+            visit(run, part, ordered)
+            ordered, past[:, k + 1] = number, theta
+        before, known = optimum - objective(run), objective(run)
+        gain = extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n)
+        after = optimum - objective(run)
+        assert after <= before + 1e-12 * abs(optimum)
+        if gain > 0.0:
+            assert objective(run) - known == pytest.approx(gain, abs=1e-12 * abs(optimum))
+        shares.append(after / max(before, 1e-300))
         assert (f.lo <= theta).all()
         assert (theta <= f.hi).all()
         assert (past[:, 0] == theta).all()
-        np.testing.assert_allclose(v, -p.linear - p.design.adjoint(theta), atol=1e-12)
+        follows = centre - (p.linear + p.design.adjoint(theta)) * root
+        np.testing.assert_allclose(v, follows, atol=1e-12)
     assert min(shares) < 0.5
     known, point = theta.copy(), v.copy()
     elsewhere = np.random.default_rng(0).standard_normal(past.shape)
     past[:] = np.clip(elsewhere, f.lo[:, None], f.hi[:, None])
-    extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n)
+    assert not extrapolate.py_func(part.rows, part.terms, theta, v, part.work, p.n) > 0.0
     assert (theta == known).all()
     assert (v == point).all()
     assert (past[:, 0] == theta).all()
+
+
+def test_an_intercept_does_not_creep_where_parabolas_are_wide():
+    """Each row has one of every 30 groups of categories, which could stand for the intercept."""
+    rng = np.random.default_rng(0)
+    columns = rng.integers(0, 4, (800, 30)) + 4 * np.arange(30)
+    X = sp.csr_matrix((np.ones(24_000), columns.ravel(), np.arange(0, 24_001, 30)), (800, 120))
+    y = np.sign(X @ rng.standard_normal(120) + 1.0)
+    p = cvxscreen.svm(X, y, C=0.01, loss="squared_hinge", intercept=True)
+    found = DualCoordinateDescent(tol=1e-6)(p)
+    assert found.status == "optimal"
+    assert found.info["passes"] < 30  # 35 where it is held as tightly as beside kinks
+
+
+@pytest.mark.parametrize(("little", "apart"), [(-np.inf, COMBINED), (np.inf, COMBINED + REST)])
+def test_what_does_not_help_is_left_for_a_while(little, apart, monkeypatch):
+    """Epochs come in ever new orders then; else one order is kept, and each is combined."""
+    calls, orders = [], []
+
+    def extrapolate_nothing(rows, terms, theta, v, work, count):
+        work.past[:, 0] = theta
+        calls.append(len(orders))
+        return 0.0
+
+    def spied(rows, terms, theta, v, work, count, slack, ordered):
+        found = epoch(rows, terms, theta, v, work, count, slack, ordered)
+        orders.append(ordered)
+        return found
+
+    for name, value in {
+        "LITTLE": little, "SETTLED": 1.0, "extrapolate": extrapolate_nothing, "epoch": spied,
+        "descend": descend.py_func,
+    }.items():
+        monkeypatch.setattr(dual_coordinate_descent, name, value)
+    p = problem("hinge", intercept=True)
+    solver = DualCoordinateDescent(shrinking=False, tol=1e-12, limits=Limits(max_iter=60))
+    _Descent(p, p.design, None, 0.0, solver).descend()
+    assert len(calls) > 2
+    assert set(np.diff(calls)) == {apart}
+    after = orders[calls[0] + 1 : calls[0] + REST]
+    assert (not any(after)) == (little == np.inf)
 
 
 @pytest.mark.parametrize("storage", ["sparse", "float32", "dense"])
@@ -222,7 +286,7 @@ def test_gives_up_when_the_budget_will_not_do():
     p = problem("hinge", C=1e4)
     found = DualCoordinateDescent(budget=20.0)(p, None, 1e-9)
     assert found.status == "inaccurate"
-    assert found.info["passes"] < 40
+    assert found.info["passes"] < 30  # 35 where it is held as tightly as beside kinks
     assert isinstance(found.state, Start)
     assert found.state.passes is not None
     margins, At_theta = found.state.passes

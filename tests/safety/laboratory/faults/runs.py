@@ -22,6 +22,8 @@ begins = of("solvers/beginning.py", "solvers/test_truncated_newton.py::"
             "test_the_beginning_depends_on_the_dual")
 descends = of("solvers/dual_coordinate_descent.py", "solvers/test_truncated_newton.py::"
               "test_descent_keeps_to_its_budget")
+EXTRAPOLATES = ("solvers/test_dual_coordinate_descent.py::"
+                "test_extrapolation_only_moves_to_a_higher_dual_objective")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
 metric = of("paths/path.py", "paths/test_metric_path.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
@@ -140,6 +142,18 @@ FAULTS = (
     descends("a budget that is only looked at in forecasts", DROPPED,
              "left = left and self.passes < self.solver.budget", "left = bool(left)",
              "coordinate descent beside an intercept goes on for ever"),
+    descends("an extrapolation wherever it leads", DROPPED,
+             "        if gain > 0.0:\n            theta[i] = past[i, 0]\n",
+             "        if gain == gain:\n            theta[i] = past[i, 0]\n",
+             "the dual objective falls, and slopes are no longer those of v", EXTRAPOLATES),
+    descends("an extrapolation judged without the parabolas", DROPPED,
+             "            gain -= 0.5 * terms.q[i] * (new * new - now * now)\n", "",
+             "it is taken where it leads down", EXTRAPOLATES),
+    descends("one order for all data", DROPPED,
+             "rest, past = done + REST, 0", "rest = done",
+             "counts of words take four times as many passes as without extrapolation",
+             "solvers/test_dual_coordinate_descent.py::"
+             "test_what_does_not_help_is_left_for_a_while"),
     descends("pivots where epochs are soon done", DROPPED,
              " and (plan.exact or left * count >= price)", "",
              "an easy problem takes twice the time", "solvers/test_dual_pivots.py::"
