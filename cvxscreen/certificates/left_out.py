@@ -74,20 +74,18 @@ class Beyond(NamedTuple):
     sums: Array
 
     @classmethod
-    def of(cls, problem: Problem, around: Around, near: Index) -> Beyond:
-        """All but the terms at `near`."""
+    def of(cls, problem: Problem, around: Around, near: Index, nearest: Index) -> Beyond:
+        """All but the terms at `near`, of all in the order `nearest` (`by_room`)."""
         d, parts = problem.d, around.parts[near]
         far = np.ones(problem.n, dtype=bool)
         far[near] = False
-        order = np.flatnonzero(far)
-        room = around.room[order]
-        first = np.argsort(room, kind="stable")
+        order = nearest[far[nearest]]
         total = around.total - parts.sum(axis=0)
         bent = around.place[near]
         hessian = around.hessian - around.hessians[bent[bent >= 0]].sum(axis=0)
         below, above, sizes = read_only(around.below, around.above, problem.sizes)
         return cls(
-            around.rows, order[first], room[first], below, above, sizes, around.into, around.back,
+            around.rows, order, around.room[order], below, above, sizes, around.into, around.back,
             float(np.linalg.norm(around.back)), float(np.linalg.norm(around.x)),
             np.empty(d), total[:d].copy(), hessian, float(total[d + 2]), around.total[d:].copy(),
         )
@@ -134,6 +132,11 @@ def left_their_piece(beyond, X, x, forward, terms, distance, out):  # type: igno
                 break
 
 
+def by_room(around: Around) -> Index:
+    """All terms, those that may leave their piece first in front."""
+    return np.argsort(around.room)
+
+
 class LeftOutOfRows:
     """Certificates of answers to one problem of rows without single terms.
 
@@ -144,18 +147,20 @@ class LeftOutOfRows:
     around : Around
     near : array of int, shape (m,)
         The terms whose slopes are given; every other one has that of its piece.
+    nearest : array of int, shape (n,)
+        What `by_room` returns.
     """
 
-    def __init__(self, problem: Problem, around: Around, near: Index) -> None:
+    def __init__(self, problem: Problem, around: Around, near: Index, nearest: Index) -> None:
         self.problem, self.around = problem, around
-        self.beyond = Beyond.of(problem, around, near)
+        self.beyond = Beyond.of(problem, around, near, nearest)
         self.columns = np.take(around.columns, near, axis=1)
         self.own = looked_at_closer(problem, around, near)
 
     def certify(
-        self, index: Index, own: Index, X: Array, theta: Array, tol: float, shift: Array | None
-    ) -> tuple[Array, NDArray[np.bool_], Array]:
-        """The gap of each answer, whether it is within the tolerance, and how far each has moved.
+        self, index: Index, own: Index, X: Array, theta: Array, shift: Array | None
+    ) -> tuple[Array, Array, Array]:
+        """The gap of each answer, the relative one, and how far each has moved.
 
         Parameters
         ----------
@@ -163,8 +168,6 @@ class LeftOutOfRows:
             The terms that are left out, and where among those near they are; -1 where not.
         X, theta : array, shape (K, d) and (K, m)
             The answers, and the slopes of the terms near.
-        tol : float
-            Relative gap asked for.
         shift : array, shape (K,), optional
             As in `cvxscreen.certificates.many.certify_weightings`.
         """
@@ -187,4 +190,4 @@ class LeftOutOfRows:
         forward = margin_rounding(self.problem)
         left_their_piece(beyond, X, around.x, forward, index, distance, left)
         gap[left] = np.inf
-        return gap, relative_gap(gap, primal) <= tol, distance
+        return gap, relative_gap(gap, primal), distance

@@ -1283,7 +1283,8 @@ class LeftOutProofs(NamedTuple):
     ----------
     margins, error : array, shape (K,)
         Of the term that is left out, and how far its margin at the optimum may be from that.
-    gap : array, shape (K,)
+    gap, relative_gap : array, shape (K,)
+        As in `Certificates`.
     ok : mask, shape (K,)
         Which gaps are within the tolerance.
     moved : array of int
@@ -1293,6 +1294,7 @@ class LeftOutProofs(NamedTuple):
     margins: Array
     error: Array
     gap: Array
+    relative_gap: Array
     ok: Mask
     moved: NDArray[np.intp]
 
@@ -1341,6 +1343,12 @@ class LeftOutOfGram:
         block *= design.sign[others]
         return block
 
+    def _margins(self, weights: Array, rows: NDArray[np.intp]) -> Array:
+        """``weights`` (K, m) times `gram` of `rows` and all terms; signs round nothing."""
+        design = self.design
+        products = design.kernel.combined(weights * design.sign[rows], design.index[rows])
+        return products[:, design.index] * design.sign
+
     def certify(
         self, index: NDArray[np.intp], rows: NDArray[np.intp], slopes: Array
     ) -> LeftOutProofs:
@@ -1361,7 +1369,7 @@ class LeftOutOfGram:
         change = slopes - self.theta[rows]
         used = np.flatnonzero(change.any(axis=0))
         at, part = rows[used], change[:, used]
-        t = self.margins - part @ self.gram(at, np.arange(n))
+        t = self.margins - self._margins(part, at)
         most = np.zeros(n)
         most[at] = np.abs(part).max(axis=0, initial=0.0)
         spread = self.design.spread(most)
@@ -1390,10 +1398,11 @@ class LeftOutOfGram:
         new = (new + 0.5 * f[2][rows] * slopes * slopes - self._conjugates[rows]).sum(axis=1)
         # |x|^2 changes by minus the product of the slopes' change with both margins.
         dual = self._dual - new + 0.5 * np.einsum("km,km->k", part, t[:, at] + self.margins[at])
-        ok = relative_gap(gap, dual + self.problem.constant + gap) <= self.tol
+        relative = relative_gap(gap, dual + self.problem.constant + gap)
         away = self.problem.norms[index] * np.sqrt(gap) * (1.0 + 64.0 * EPS)
         given = np.zeros(n, dtype=bool)
         given[rows] = True
         moved = np.unique(term[(each > 0.0) & ~given[term]])
         own = t[answers, index]
-        return LeftOutProofs(own, away + error[index] + 4.0 * EPS * np.abs(own), gap, ok, moved)
+        error = away + error[index] + 4.0 * EPS * np.abs(own)
+        return LeftOutProofs(own, error, gap, relative, relative <= self.tol, moved)

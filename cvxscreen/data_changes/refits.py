@@ -94,9 +94,17 @@ class Solver(Protocol):
 
 
 def left_out_of(
-    solvers: Sequence[Solver], index: Index
+    solvers: Sequence[Solver], index: Index, enough: float = 0.0
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     """The margin of each term of `index` at the optimum without it.
+
+    Parameters
+    ----------
+    solvers : sequence of Solver
+    index : array of int, shape (K,)
+    enough : float
+        Relative gap that will do where no solver comes to its own tolerance, as where the rounding
+        of large slopes is more than that.
 
     Returns
     -------
@@ -106,7 +114,8 @@ def left_out_of(
         Which answers are certified to the tolerance.
     """
     K = len(index)
-    margins, error, ok = np.zeros(K), np.full(K, np.inf), np.zeros(K, dtype=bool)
+    margins, ok = np.zeros(K), np.zeros(K, dtype=bool)
+    error, relative = np.full((2, K), np.inf)
     for solver in solvers:
         near = solver.near
         for _ in range(solver.rounds):
@@ -114,12 +123,15 @@ def left_out_of(
             proofs = solver.without(index[waiting], near) if len(waiting) else None
             if proofs is None:
                 break
-            margins[waiting], error[waiting], ok[waiting] = proofs.margins, proofs.error, proofs.ok
-            more = np.union1d(near, proofs.moved)
+            better = np.flatnonzero(proofs.relative_gap < relative[waiting])
+            now = waiting[better]
+            margins[now], error[now] = proofs.margins[better], proofs.error[better]
+            relative[now], ok[now] = proofs.relative_gap[better], proofs.ok[better]
+            more = np.union1d(near, proofs.moved) if len(proofs.moved) else near
             if len(more) == len(near):
                 break
             near = more
-    return margins, error, ok
+    return margins, error, ok | (relative <= enough)
 
 
 def margins_at_the_optimum(solution: Solution) -> tuple[Array, Array]:
@@ -151,7 +163,7 @@ def refits_of_terms(
         return several(terms[start:start + size])
 
     def several(index: Index) -> Array:
-        margins, error, ok = left_out_of(solvers(), index)
+        margins, error, ok = left_out_of(solvers(), index, tol)
         found = np.column_stack((index.astype(float), *outward(margins, error), margins))
         left = np.flatnonzero(~ok)
         waits = len(left) > 1 and not together(problem)  # asking may compile

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.left_out import LeftOutOfRows
+from cvxscreen.certificates.left_out import LeftOutOfRows, by_room
 from cvxscreen.certificates.many import Around, LeftOut, LeftOutProofs, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
@@ -482,7 +482,7 @@ class ByWeights:
             return None
         with PATHS.rent():
             X, gap, ok = self.solver.solve(LeftOut(index, problem.n), shift)
-        return _proofs(problem, index, X, gap, ok, shift)
+        return _proofs(problem, index, X, gap, np.where(ok, 0.0, np.inf), self.tol, shift)
 
 
 class AlongPaths:
@@ -504,15 +504,16 @@ class AlongPaths:
         away = problem.losses.kink_distance(at.margins)
         curvature = curvature_of_the_sum(problem, at.margins, away)
         self.around = Around.at(problem, at.x, at.theta, curvature)
-        nth = min(max(NEAR * self.problem.d, FEWEST), self.problem.n - 1)
-        self.least = max(float(np.partition(self.around.room, nth)[nth]), 0.0)
+        self.nearest = by_room(self.around)
+        nth = min(max(NEAR * problem.d, FEWEST), problem.n - 1)
+        self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
         self.near = np.flatnonzero(~stays_around(self.around, self.least))
         self.start = self._start(self.near)
 
     def _start(self, near: Index) -> tuple[RefitStart, LeftOutOfRows]:
         """Where the paths among the terms `near` begin, and what certifies their ends."""
-        problem, around = self.problem, self.around
-        return RefitStart.of(problem, around, self.at, near), LeftOutOfRows(problem, around, near)
+        start = RefitStart.of(self.problem, self.around, self.at, near)
+        return start, LeftOutOfRows(self.problem, self.around, near, self.nearest)
 
     def without(self, index: Index, near: Index) -> LeftOutProofs:
         """See `Solver`; what has `moved` is near a kink within the reach of the refuted answers."""
@@ -522,8 +523,8 @@ class AlongPaths:
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
         gone = Gone(around.rows[index], own, around.slopes[index], around.rates[index])
         X, theta = ends_of_paths(start, problem.losses.take(near), gone)
-        gap, ok, away = certificates.certify(index, own, X, theta, self.tol, shift)
-        proofs = _proofs(problem, index, X, gap, ok, shift)
+        gap, relative, away = certificates.certify(index, own, X, theta, shift)
+        proofs = _proofs(problem, index, X, gap, relative, self.tol, shift)
         if proofs.ok.all():
             return proofs
         reach = max(WIDER * float(away[~proofs.ok].max()), self.least)
@@ -536,7 +537,7 @@ def _shift(problem: Problem, count: int) -> Array | None:
 
 
 def _proofs(
-    problem: Problem, index: Index, X: Array, gap: Array, ok: NDArray[np.bool_],
+    problem: Problem, index: Index, X: Array, gap: Array, relative: Array, tol: float,
     shift: Array | None,
 ) -> LeftOutProofs:
     """Where the margins of the terms at `index` are, from answers without them."""
@@ -548,7 +549,9 @@ def _proofs(
         error = error + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
     rounding = up(1.0) * gamma(d + 8) * np.linalg.norm(X, axis=1)
     error = error + rounding * problem.sizes[index]
-    return LeftOutProofs(margins, error, gap, ok & np.isfinite(error), np.zeros(0, dtype=np.intp))
+    relative = np.where(np.isfinite(error), relative, np.inf)
+    none = np.zeros(0, dtype=np.intp)
+    return LeftOutProofs(margins, error, gap, relative, relative <= tol, none)
 
 
 def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:

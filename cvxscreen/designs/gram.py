@@ -214,6 +214,20 @@ class Kernel:
         return out
 
     @_alone
+    def combined(self, weights: Array, rows: Index) -> Array:
+        """``weights K_rows``, shape (k, N), of weights (k, m): the rows stay in the cache."""
+        self.fetch(rows[:self.slots])
+        slot, out = self._slot[rows], np.zeros((len(weights), self.size))
+        stored, absent = np.flatnonzero(slot >= 0), np.flatnonzero(slot < 0)
+        for start in range(0, len(stored), CHUNK):
+            some = stored[start:start + CHUNK]
+            out += weights[:, some] @ self._store[slot[some]]
+        for start in range(0, len(absent), CHUNK):
+            some = absent[start:start + CHUNK]
+            out += weights[:, some] @ self._evaluate(rows[some])
+        return out
+
+    @_alone
     def product(
         self, coefficients: Array, rows: Index | None = None, remember: bool = True
     ) -> Array:

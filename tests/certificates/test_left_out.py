@@ -7,7 +7,7 @@ import pytest
 from weightings import PROBLEMS, answers
 
 import cvxscreen
-from cvxscreen.certificates.left_out import LeftOutOfRows
+from cvxscreen.certificates.left_out import LeftOutOfRows, by_room
 from cvxscreen.certificates.many import (
     Around,
     LeftOut,
@@ -37,7 +37,9 @@ def certified(
     own = np.array([next(iter(np.flatnonzero(near == i)), -1) for i in TERMS])
     given = theta[:, near].copy()
     given[np.flatnonzero(own >= 0), own[own >= 0]] = 0.0
-    return LeftOutOfRows(problem, around, near).certify(TERMS, own, X, given, 1e-6, shift)
+    rows = LeftOutOfRows(problem, around, near, by_room(around))
+    gap, relative, distance = rows.certify(TERMS, own, X, given, shift)
+    return gap, relative <= 1e-6, distance
 
 
 @pytest.mark.parametrize("intercept", [False, True])
@@ -123,9 +125,9 @@ def test_a_term_beyond_those_near_may_go_up_to_its_knot_and_no_further(
     towards = a if curvature is None else np.linalg.solve(curvature, a)
     X = (x - share * 2.0 * towards / (a @ towards))[None]
     near = np.array([1, 2])
-    rows = LeftOutOfRows(problem, around, near)
+    rows = LeftOutOfRows(problem, around, near, by_room(around))
     gap, _, distance = rows.certify(
-        np.array([2]), np.array([1]), X, np.array([[slopes[1], 0.0]]), 1e-6, None
+        np.array([2]), np.array([1]), X, np.array([[slopes[1], 0.0]]), None
     )
     assert np.isinf(gap[0]) == (share > 1)
     if factor == 1.0:

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen.certificates.many import LeftOutProofs
 from cvxscreen.data_changes import bootstrap as replicates
 from cvxscreen.data_changes import refits, row_refits
 from cvxscreen.datasets import two_gaussians
@@ -86,6 +87,39 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
         assert margins[k] - error[k] <= alone[2]
         assert alone[1] <= margins[k] + error[k]
         assert margins[k] == pytest.approx(alone[3], abs=1e-4)
+
+
+def test_a_relative_gap_that_is_enough_will_do_where_none_is_smaller() -> None:
+    """As where the rounding of large slopes is more than the solvers' own tolerance."""
+    problem = problems()["kernel"]
+    solution, index = solve(problem, tol=1e-9), np.arange(0, 60, 5)
+    solver = refits.Programs(solution, 1e-30)
+    assert not refits.left_out_of([solver], index)[2].any()
+    margins, error, ok = refits.left_out_of([solver], index, 1e-6)
+    assert ok.all()
+    for k, i in enumerate(index):
+        [[_, low, high, _]] = refits._refitted(solution, np.array([i]), 1e-11, "certified")
+        assert margins[k] - error[k] <= high
+        assert low <= margins[k] + error[k]
+
+
+def test_the_best_of_all_answers_is_kept() -> None:
+    """Of two solvers, the second of which is better at one term and worse at the other."""
+    class Known:
+        rounds, near = 1, np.zeros(0, dtype=np.intp)
+
+        def __init__(self, *gaps: float) -> None:
+            self.gaps = np.array(gaps)
+
+        def without(self, index: Any, near: Any) -> LeftOutProofs:
+            found = self.gaps[index]
+            return LeftOutProofs(10.0 * found, found, found, found, found <= 1e-9, self.near)
+
+    solvers = [Known(1e-7, 1e-5, 1e-12), Known(1e-5, 1e-8, 1.0)]
+    margins, error, ok = refits.left_out_of(solvers, np.arange(3), 5e-8)
+    np.testing.assert_array_equal(error, [1e-7, 1e-8, 1e-12])
+    np.testing.assert_array_equal(margins, 10.0 * error)
+    np.testing.assert_array_equal(ok, [False, True, True])
 
 
 def of_rows() -> dict[str, cvxscreen.Problem]:

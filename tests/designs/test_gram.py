@@ -212,6 +212,23 @@ def test_rows_are_found_where_they_are_after_filling_was_interrupted(
     np.testing.assert_allclose(kernel.matrix(), exact, rtol=0, atol=1e-14)
 
 
+@pytest.mark.parametrize("slots", [16, 70])
+@pytest.mark.parametrize("filled", [False, True])
+def test_rows_combined_by_many_weights(
+    rng: np.random.Generator, slots: int, filled: bool
+) -> None:
+    """Whether the rows are in the cache, fit into it, or are evaluated for this alone."""
+    X = points(rng)
+    kernel = Kernel(Rbf(X, 0.7), cache_bytes=slots * 8 * N)
+    if filled:
+        kernel.fill()
+    for rows in (np.array([3, 60, 4]), rng.permutation(N)[:40], np.arange(N)):
+        weights = rng.normal(size=(5, len(rows)))
+        expected = weights @ rbf(X, X, 0.7)[rows]
+        np.testing.assert_allclose(kernel.combined(weights, rows), expected, rtol=0, atol=1e-12)
+        assert (kernel._slot >= 0).sum() >= min(len(rows), kernel.slots)
+
+
 def test_least_recently_used_rows_go_first(rng: np.random.Generator) -> None:
     kernel = Kernel(Rbf(points(rng, n=100), 1.0), cache_bytes=20 * 8 * 100)
     kernel.fetch(np.arange(20))
