@@ -282,8 +282,12 @@ every slope pushed the same way."""
 BALANCING_ROUNDS = 3
 """Times that what is missing is shared among the terms inside their piece: those that reach an end
 of it in one round leave something for the next."""
-LEVEL_HALVINGS = 25
-"""How often the range is halved in which an unpenalised coordinate begins."""
+LEVEL_HALVINGS = 12
+"""How often the range is halved in which an unpenalised coordinate begins; its first steps do the
+rest. (Hinge, squared hinge and absolute losses, C from 0.001 to 0.1, five sparse sets: with 25 as
+many passes, and up to a fifth more time; with 8 up to a sixth more passes.)"""
+UNDECIDED = 0.8
+"""Share of the terms at most that are copied as those whose slope may still differ there."""
 BALANCED = 1e-14
 """What is missing, relative to what is there, at which a dual point counts as balanced: rounding of
 the sum, for which every certificate pays anyway."""
@@ -397,7 +401,7 @@ class DualIterate:
     def _begin(self, start: Start | None) -> Array | None:
         """Begin at `start`, with the products that it knows; margins where they are known."""
         problem = self.problem
-        At_theta: Array | None = None
+        At_theta: Array | None = None  # where it has been computed
         if start is None:
             theta, At_theta = self._cold_start()
         else:
@@ -432,17 +436,17 @@ class DualIterate:
         self.correction, self.passes = place.x - place.v, 0.0
         self.evaluate(place.t)
 
-    def _cold_start(self) -> tuple[Array, Array | None]:
+    def _cold_start(self) -> tuple[Array, Array]:
         """The slopes at x = 0, the solution where C is small, unless a share of them is better.
 
-        With their sum of rows, where that has been computed.
+        With their sum of rows.
         """
         theta = self.problem.losses.slope(np.zeros(self.problem.n))
         At_theta = self.source.adjoint(theta)
         slope, curvature = self._along(theta, At_theta)
         if slope < curvature:
             return np.zeros(self.problem.n), np.zeros(len(self.root))
-        return (self._at_rest(theta), None) if len(self.free) else (theta, At_theta)
+        return self._at_rest(theta, At_theta) if len(self.free) else (theta, At_theta)
 
     def _along(self, theta: Array, At_theta: Array) -> tuple[float, float]:
         """The dual objective of ``s theta`` is ``slope s - curvature s^2/2``: both, for s <= 1."""
@@ -450,8 +454,8 @@ class DualIterate:
         slope = f.b @ theta + f.e @ np.abs(theta) + At_theta @ (self.problem.linear * self.root)
         return -float(slope), float(At_theta @ At_theta + (f.q * theta) @ theta)
 
-    def _at_rest(self, theta: Array) -> Array:
-        """Slopes near `theta` that hardly push the unpenalised coordinate.
+    def _at_rest(self, theta: Array, At_theta: Array) -> tuple[Array, Array]:
+        """Slopes near `theta` that hardly push the unpenalised coordinate, and their sum of rows.
 
         Those that push it the stronger way are all made smaller, or they become 0 where the margin
         is largest; whichever has the better dual objective.
@@ -461,15 +465,16 @@ class DualIterate:
         one, other = push > 0, push < 0
         sums = float(push[one].sum()), -float(push[other].sum())
         if not min(sums) > 0:
-            return theta
+            return theta, At_theta
         even = theta.copy()
         even[one if sums[0] > sums[1] else other] *= min(sums) / max(sums)
-        v = -self.source.adjoint(even) - self.problem.linear * self.root
-        margins = self._without_level(v)
+        rows = self.source.adjoint(even)
+        margins = self._without_level(-rows - self.problem.linear * self.root)
         sharp = f.slope(margins + self._level(margins) * e)
-        along = (self._along(each, self.source.adjoint(each)) for each in (even, sharp))
-        values = [slope - 0.5 * curvature for slope, curvature in along]
-        return even if values[0] >= values[1] else sharp
+        starts = (even, rows), (sharp, self.source.adjoint(sharp))
+        values = [slope - 0.5 * curvature for slope, curvature in
+                  (self._along(*start) for start in starts)]
+        return starts[0] if values[0] >= values[1] else starts[1]
 
     def _without_level(self, v: Array) -> Array:
         """Margins of v with the unpenalised coordinate at 0."""
@@ -490,9 +495,11 @@ class DualIterate:
         ends = e * f.slope(margins + low * e), e * f.slope(margins + high * e)
         for _ in range(LEVEL_HALVINGS):
             moving = np.flatnonzero(ends[0] != ends[1])
-            decided += float(ends[0].sum() - ends[0][moving].sum())
-            f, e, margins = f.take(moving), e[moving], margins[moving]
-            ends, middle = (ends[0][moving], ends[1][moving]), 0.5 * (low + high)
+            if len(moving) <= UNDECIDED * len(e):  # a copy of nearly all is no gain
+                decided += float(ends[0].sum() - ends[0][moving].sum())
+                f, e, margins = f.take(moving), e[moving], margins[moving]
+                ends = ends[0][moving], ends[1][moving]
+            middle = 0.5 * (low + high)
             slopes = e * f.slope(margins + middle * e)
             if decided + float(slopes.sum()) > 0:
                 high, ends = middle, (ends[0], slopes)

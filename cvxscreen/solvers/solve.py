@@ -38,11 +38,13 @@ from cvxscreen.solvers.compiled_path.segments import (
 from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Continuation, few, solve_few
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import (
+    PLAIN,
     begins_by_descent,
     compiled_path,
     has_kernel,
     left_to_us,
     named_solver,
+    newton_before_loops,
     sooner_than_loops,
 )
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
@@ -107,6 +109,8 @@ def solve_problem(
     if left_to_us(solver) and sooner_than_loops(problem):
         charge(problem)
         solver = "interior_point"
+    elif plain and left_to_us(solver) and newton_before_loops(problem):
+        solver = PLAIN.solver()  # charged where it does not begin by coordinate descent
     inner = named_solver(solver, problem, limits)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:

@@ -286,7 +286,7 @@ def test_gives_up_when_the_budget_will_not_do():
     p = problem("hinge", C=1e4)
     found = DualCoordinateDescent(budget=20.0)(p, None, 1e-9)
     assert found.status == "inaccurate"
-    assert found.info["passes"] < 30  # 35 where it is held as tightly as beside kinks
+    assert found.info["passes"] < 40
     assert isinstance(found.state, Start)
     assert found.state.passes is not None
     margins, At_theta = found.state.passes

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen._support.compiled import CompileClock
@@ -14,10 +17,11 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import few_terms, registry, solve
+from cvxscreen.solvers import dual_coordinate_descent, few_terms, registry, solve
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import KeptPath
 from cvxscreen.solvers.few_terms import CHANGES, MOST, Continuation, Curvature, Sides, solve_few
+from cvxscreen.solvers.newton import Newton
 
 LOSSES = ("hinge", "squared", "absolute", "quantile", "huber", "epsilon")
 
@@ -211,3 +215,58 @@ def test_under_an_l1_norm_no_loop_is_waited_for(
         assert clock.spent > spent
     cvxscreen.solve(problem)
     assert asked[-1] == "auto"
+
+
+def test_few_sparse_rows_wait_for_no_loop_beside_parabolas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newton's method answers until loading is due; kinks and large C do not wait."""
+    X = sp.random(400, 300, 0.05, "csr", random_state=0)
+    y = np.where(np.random.default_rng(0).random(400) < 0.4, 1.0, -1.0)
+    problem = cvxscreen.svm(X, y, C=0.1, loss="squared_hinge", intercept=True)
+    assert not registry.newton_before_loops(problem)
+    loops = cvxscreen.solve(problem, tol=1e-9)
+    clock = CompileClock(0.1)
+    monkeypatch.setattr(segments, "LOADING", clock)
+    monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
+    monkeypatch.setattr(dual_coordinate_descent, "descend", SimpleNamespace(loaded=False))
+    assert not registry.newton_before_loops(cvxscreen.svm(X, y, C=0.1, intercept=True))
+    assert not registry.newton_before_loops(problem.with_(C=1e4))
+    asked, named = [], registry.named_solver
+    monkeypatch.setattr(
+        solve, "named_solver", lambda name, *rest: asked.append(name) or named(name, *rest)
+    )
+    found = cvxscreen.solve(problem, tol=1e-9)
+    assert found.certificate.ok
+    np.testing.assert_allclose(found.x, loops.x, atol=2e-4)  # the root of twice the gap
+    while registry.newton_before_loops(problem):  # rented before it is bought
+        spent = clock.spent
+        cvxscreen.solve(problem)
+        assert clock.spent > spent
+    assert len(asked) > 1
+    assert all(isinstance(solver, Newton) for solver in asked)
+    cvxscreen.solve(problem)
+    assert asked[-1] == "auto"
+    monkeypatch.setattr(segments, "LOADING", CompileClock(0.1))
+    monkeypatch.setattr(registry, "FEW_STORED", X.nnz)
+    assert not registry.newton_before_loops(problem)
+
+
+ALONE = """
+import sys
+import numpy as np
+import scipy.sparse as sp
+import cvxscreen
+
+X = sp.random(400, 300, 0.05, "csr", random_state=0)
+y = np.where(np.arange(400) % 3, 1.0, -1.0)
+found = cvxscreen.solve(cvxscreen.svm(X, y, C=0.1, loss="squared_hinge"))
+assert found.certificate.ok
+assert "numba" not in sys.modules
+"""
+
+
+def test_the_first_solve_of_a_process_over_few_sparse_rows_imports_no_compiler() -> None:
+    """Numba is 0.35 CPU seconds."""
+    done = subprocess.run(
+        [sys.executable, "-c", ALONE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -577,10 +577,10 @@ def before_loading(problem: Problem) -> bool:
 
     Loading is rented before it is bought, as compiling is: numba is not even imported.
     """
-    return not (newton.loaded or LOADING.due) and _stored(problem) <= LIGHT
+    return not (newton.loaded or LOADING.due) and stored(problem) <= LIGHT
 
 
-def _stored(problem: Problem) -> float:
+def stored(problem: Problem) -> float:
     """Entries of the data, those alone that are stored of sparse rows."""
     share = problem.design.filled if isinstance(problem.design, Rows) else 1.0
     return problem.n * problem.d * share
@@ -588,7 +588,7 @@ def _stored(problem: Problem) -> float:
 
 def charge(problem: Problem, call: float = CALL, times: float = 1) -> None:
     """Count that `problem` is solved without what is compiled, `times` over."""
-    LOADING.spent += times * (call + ENTRY * _stored(problem))
+    LOADING.spent += times * (call + ENTRY * stored(problem))
 
 
 @contextmanager
