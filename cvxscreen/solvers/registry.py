@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from cvxscreen._support.compiled import not_imported
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import plain_name, word
@@ -339,9 +340,11 @@ def newton_before_loops(problem: Problem) -> bool:
     """Whether for one solve Newton's method is done before `DualActiveSet` has loaded its loops.
 
     That is over few sparse rows whose losses all have a parabola, where the dual is well
-    conditioned, while nothing is loaded: 15 to 130 ms, for the 400 that loading takes.
+    conditioned, while numba is not even imported: 15 to 130 ms, for the 400 that this takes.
     """
-    if not segments.before_loading(problem) or not DUAL_ACTIVE_SET.suits(problem):
+    if not (not_imported() and segments.before_loading(problem)):
+        return False
+    if not DUAL_ACTIVE_SET.suits(problem):
         return False
     if segments.stored(problem) > FEW_STORED or not problem.losses.ends("q")[0] > 0.0:
         return False

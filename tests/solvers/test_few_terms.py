@@ -228,6 +228,8 @@ def test_few_sparse_rows_wait_for_no_loop_beside_parabolas(monkeypatch: pytest.M
     monkeypatch.setattr(segments, "LOADING", clock)
     monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
     monkeypatch.setattr(dual_coordinate_descent, "descend", SimpleNamespace(loaded=False))
+    assert not registry.newton_before_loops(problem)  # numba is there
+    monkeypatch.setattr(registry, "not_imported", lambda: True)
     assert not registry.newton_before_loops(cvxscreen.svm(X, y, C=0.1, intercept=True))
     assert not registry.newton_before_loops(problem.with_(C=1e4))
     asked, named = [], registry.named_solver
