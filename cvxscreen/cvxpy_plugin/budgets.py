@@ -500,6 +500,7 @@ class ScreenedBudgets(
     ) -> None:
         self.made, self.parts, self.cvxpy_solver, self.tol = made, parts, cvxpy_solver, tol
         self.built_in, self.steps = built_in, 0
+        self.taken = False  # whether the built-in one has solved one of them
         self.sampled = parts[-1] is not made.budgets[-1]
         self.limits = cvxpy_solver.limits
         self.terms = sum(part.n for part in parts)
@@ -524,8 +525,8 @@ class ScreenedBudgets(
             return
         parts = tuple(sample(part) if part.n > self.d else part for part in self.parts)
         fewer = sum(part.n for part in parts)
-        if fewer > 0.5 * self.terms:
-            self.whole = True
+        if self.terms - fewer < sum(part.n for part in parts if part.n > self.d):
+            self.whole = True  # of those that are drawn more than every other one
             return
         for share in LOOSER:
             # A sample may exceed a tight budget everywhere, where all terms together do not.
@@ -540,6 +541,7 @@ class ScreenedBudgets(
             run(nested)
             self.solving += nested.solving
             self.steps += nested.steps
+            self.taken |= nested.taken
             if nested.centre is not None or nested.result.status != "infeasible":
                 break
         if nested.centre is None:
@@ -603,7 +605,13 @@ class ScreenedBudgets(
         if self.built_in:
             # What it does not solve is the other solver's: an infeasible or unbounded problem too.
             directly = within_budgets(reduced[0], reduced[1:], limits=self.limits)
+            if directly is None and self.taken and self.predicted:
+                # A relaxation that runs away: with more terms it is asked again.
+                self.solving += perf_counter() - began
+                self.result = SubproblemResult("unbounded", np.zeros(0), np.zeros(0))
+                return None
             if directly is not None:
+                self.taken = True
                 self.solving += perf_counter() - began
                 self.steps += directly.steps
                 x, slopes, multipliers = directly.x, directly.slopes, directly.multipliers

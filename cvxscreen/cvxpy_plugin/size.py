@@ -761,6 +761,8 @@ class _Walk:
                 self.formed |= _bare(here.args[0])
             if here.size == 1 and rows > 1.0 and name in SHARED:
                 self.shared.add(name)
+            if here.size == 1 and name in ("max", "maximum", "sum_largest"):
+                self.levels += _largest_sums(here.args, of_any=name == "sum_largest")
             square = name in SQUARES or name == FORM
             self.squares |= square
             self.conic |= name in CONIC or (square and not objective)
@@ -919,7 +921,10 @@ class _Walk:
             where = "beside losses its term" if held and not self.bounding else where
             return f"{where} ({named}) {OF_A_KIND}"
         if self.levels > 1:
-            return "several constraints hold curved losses below a level"
+            return (
+                "several sums of curved losses are below a level, or the largest of sums, and "
+                f"{CANNOT_PAY}"
+            )
         if self.shared:
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
@@ -1122,9 +1127,15 @@ def _between(constraint: Any) -> set[int]:
     return set().union(*map(_bare, parts))
 
 
-def _curves(args: Sequence[Any]) -> bool:
-    """Whether two sides of a constraint hold many losses that are squared, or Huber's."""
-    stack = [(arg, False) for arg in args]
+def _largest_sums(args: Sequence[Any], of_any: bool) -> int:
+    """How many of the values whose largest are sought are sums of curved losses, or `of_any`."""
+    parts = [q for p in args for q in (p.args if type(p).__name__ in STACKED else [p])]
+    return sum(part.size == 1 and _curves([part], of_any) for part in _some(parts)[0])
+
+
+def _curves(args: Sequence[Any], of_any: bool = False) -> bool:
+    """Whether `args` hold many losses that are squared, or Huber's, or losses `of_any` kind."""
+    stack = [(arg, of_any) for arg in args]
     while stack:
         here, squared = stack.pop()
         name = type(here).__name__

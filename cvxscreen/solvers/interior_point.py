@@ -860,6 +860,8 @@ class PrimalDualPath:
             self.bounds = self.unseen & f.cones.matrix.any(axis=0)
             self.unseen &= ~self.bounds
             right = right + np.where(self.bounds, linear, 0.0)
+        # Nor does it of one that no parabola holds, as of a level that budgets share.
+        right[self.unseen] = 0.0
         top = float(diagonal.max(initial=0.0))
         usual = np.where(diagonal > 0, diagonal, top if top > 0 else 1.0)
         self.regular = REGULAR_STEP * usual
@@ -890,11 +892,11 @@ class PrimalDualPath:
         if not z.any():  # no margin has a constant: as wide as where a budget is used up
             total = np.bincount(f.part[f.part >= 0], width[f.part >= 0], self.budgets)
             wide = float(np.max(np.abs(f.constants) / np.maximum(total, 1e-300)))
+        self.x = self._least(
+            width / wide, 0.5 * (self.lo + self.hi), f.linears.sum(axis=0), 0.0)
         # A level that budgets share, as of the largest of some sums, is theirs to follow; what it
         # costs is the sum of their multipliers.
         shared = self.unseen & (self.M.diagonal() == 0) & (f.linears < 0).any(axis=0)
-        linear = np.where(shared, 0.0, f.linears.sum(axis=0))
-        self.x = self._least(width / wide, 0.5 * (self.lo + self.hi), linear, 0.0)
         self.t = f.forward(self.x)
         z = self.t - f.b
         reach = max(float(np.abs(z[of_losses]).mean()), 1e-300)

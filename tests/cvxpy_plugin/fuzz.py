@@ -2,14 +2,15 @@
 
     python tests/cvxpy_plugin/fuzz.py OUT.jsonl --problems 1000 --first 5000
 
-Six grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
+Eight grammars: under a squared norm and other regularisers (`Curved`), losses with kinks, order
 statistics, budgets and rows of inequalities that nothing curved holds (`Flat`; data may be integers
 (degenerate vertices), have duplicated rows, columns of zeros or of very different scales; some
 problems are infeasible or unbounded), sums of the largest losses (`Largest`), norms and squares of
-residuals (`Lengths`), curved losses below a level (`Levels`), and far more columns than rows that
-an L1 norm or bounds hold at 0 (`Wide`). Compared are the exception's type, the status, the value,
-the objective at the variables that were written, feasibility, the variables where they are unique,
-and the dual values, by the lower bound that they prove. One line a problem is appended to
+residuals (`Lengths`), curved losses below a level (`Levels`), far more columns than rows that an L1
+norm or bounds hold at 0 (`Wide`), several outputs, with norms of their residuals (`Outputs`), and
+several losses that share a level (`Budgets`). Compared are the exception's type, the status, the
+value, the objective at the variables that were written, feasibility, the variables where they are
+unique, and the dual values, by the lower bound that they prove. One line a problem is appended to
 OUT.jsonl; a second call goes on where the first one ended.
 The exit status is 0 only if nothing differs.
 """
@@ -502,9 +503,169 @@ class Wide(Flat):
         ])
 
 
+class Outputs(Flat):
+    """Several outputs: norms of rows of residuals, distances, losses of entries and of rows."""
+
+    SHARES = (0.4, 1.0)
+    SMALL, LEAST, MOST = 0.3, 100, 300  # each row is a cone
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        rng = self.rng = np.random.default_rng([seed, 59])
+        self.k = k = int(rng.integers(2, 4))
+        self.W, self.c = cp.Variable((self.d, k), name="W"), cp.Variable(k, name="c")
+        self.w, self.constraints = cp.vec(self.W, order="F"), []
+        self.Y = self.X @ rng.standard_normal((self.d, k)) + rng.standard_t(2, (self.n, k))
+        self.pick([
+            list, list,
+            lambda: self.Y.round(out=self.Y),
+            lambda: self.Y.__setitem__(slice(None, None, 2), (self.X @ np.ones((self.d, k)))[::2]),
+        ])
+        offset = np.ones((self.n, 1)) @ cp.reshape(self.c, (1, k), order="C")
+        self.bare = self.X @ self.W - self.Y
+        self.E = self.bare + offset if rng.random() < 0.5 else self.bare
+
+    def norms(self, E: Any) -> Any:
+        weights = self.rng.integers(0, 3, self.n).astype(float)
+        return self.pick([
+            lambda: cp.sum(cp.norm(E, 2, axis=1)),
+            lambda: cp.mixed_norm(E, 2, 1),
+            lambda: weights @ cp.norm(E, axis=1),
+            lambda: cp.sum(cp.multiply(weights + 1, cp.pnorm(E, 2, axis=1))),
+            lambda: cp.sum(cp.norm(E.T, axis=0)),
+            lambda: sum(cp.norm(E[i]) for i in range(self.n)),
+        ]) / self.n
+
+    def loss(self) -> Any:
+        E, n, y = self.E, self.n, self.Y
+        labels = np.argmax(y, axis=1)
+        own = np.eye(self.k)[labels]
+        scores = self.X @ self.W
+        distances = cp.Variable((1, self.k), name="point") - y
+        return self.pick([
+            lambda: self.norms(E), lambda: self.norms(E), lambda: self.norms(E),
+            lambda: self.norms(distances),
+            lambda: cp.sum(cp.abs(E)) / n,
+            lambda: cp.sum(cp.huber(E)) / n,
+            lambda: cp.sum(cp.max(cp.abs(E), axis=1)) / n,
+            lambda: cp.sum(cp.norm1(E, axis=1)) / n,
+            lambda: cp.sum(
+                cp.max(scores + 1 - own, axis=1) - cp.sum(cp.multiply(scores, own), axis=1)) / n,
+            lambda: cp.sum_squares(E) / n,
+            lambda: cp.max(cp.abs(E)),
+        ])
+
+    def norm(self) -> Any:
+        W, weight = self.W, float(10.0 ** self.rng.uniform(-2, 0.5))
+        return self.pick([
+            lambda: 0.0, lambda: 0.0,
+            lambda: weight * cp.sum(cp.abs(W)),
+            lambda: weight * cp.norm(W, "fro"),
+            lambda: weight * cp.sum_squares(W),
+            lambda: weight * cp.mixed_norm(W, 2, 1),
+            lambda: weight * cp.sum(cp.norm(W, axis=0)),
+            lambda: weight * cp.sum_squares(W[:, 0] - W[:, 1]),
+            lambda: weight * cp.norm_inf(W),
+        ])
+
+    def constrain(self) -> None:
+        W, E, n = self.W, self.bare, self.n
+        self.constraints += self.pick([
+            list, list, list,
+            lambda: [cp.sum(W, axis=0) == 1, W >= 0],
+            lambda: [W >= -0.3, W <= 0.5],
+            lambda: [cp.norm1(W) <= 0.7],
+            lambda: [cp.norm(W, "fro") <= 0.7],
+            lambda: [W[:, 0] == W[:, 1]],
+            lambda: [W[:, 0] >= W[:, 1]],
+            lambda: [self.X @ W <= 3.0],
+            lambda: [cp.sum(cp.norm(E, axis=1)) <= 3.0 * n],
+            lambda: [cp.sum(cp.abs(E)) / n <= 4.0, W <= 2.0],
+        ])
+
+
+class Budgets(Flat):
+    """Losses below a level, alone, several, the largest of several; a short objective beside."""
+
+    SHARES = (0.3, 1.0)
+    SMALL, LEAST, MOST = 0.2, 400, 700
+
+    def level(self, loss: Any, low: float = 0.7, high: float = 1.6) -> float:
+        """About what `loss` is at a point nearby."""
+        variables = loss.variables()
+        for variable in variables:
+            variable.value = 0.3 * self.rng.standard_normal(variable.shape)
+        found = float(np.squeeze(loss.value)) * self.rng.uniform(low, high)
+        for variable in variables:
+            variable.value = None
+        return found
+
+    def groups(self, loss: Callable[[Any, Any], Any]) -> list[Any]:
+        """The losses of each of a few groups of the samples."""
+        group = self.rng.integers(0, int(self.rng.integers(2, 5)), self.n)
+        parts = [np.flatnonzero(group == k) for k in np.unique(group)]
+        return [loss(self.residual[part], self.margin[part]) / len(part) for part in parts]
+
+    def entrywise(self) -> Callable[[Any, Any], Any]:
+        tau = float(self.rng.uniform(0.1, 0.9))
+        return self.pick([
+            lambda: lambda e, m: cp.sum(cp.abs(e)),
+            lambda: lambda e, m: cp.sum(cp.maximum(tau * e, (tau - 1) * e)),
+            lambda: lambda e, m: cp.sum(cp.pos(1 - m)),
+            lambda: lambda e, m: cp.sum(cp.pos(cp.abs(e) - 0.3)),
+            lambda: lambda e, m: cp.norm1(e),
+        ])
+
+    def objective(self) -> Any:
+        rng, w, d = self.rng, self.w, self.d
+        parts = self.groups(self.entrywise())
+        slope, t = rng.standard_normal(d), cp.Variable(name="t")
+
+        def short() -> Any:
+            return self.pick([
+                lambda: cp.norm1(w), lambda: cp.sum_squares(w), lambda: slope @ w,
+                lambda: cp.norm(w), lambda: cp.norm1(w) + slope @ w, lambda: self.loss(),
+                lambda: self.loss() + 0.1 * cp.sum_squares(w), lambda: cp.norm_inf(w),
+            ])
+
+        def below() -> Any:
+            self.constraints += [part <= self.level(part) for part in parts]
+            return short()
+
+        def one() -> Any:
+            total = sum(float(rng.uniform(0.5, 2.0)) * part for part in parts)
+            self.constraints.append(total <= self.level(total))
+            return short()
+
+        def shared() -> Any:
+            self.constraints += [part <= t for part in parts]
+            return t + self.norm()
+
+        def risky() -> Any:
+            rate = float(rng.uniform(0.5, 0.95))
+            for loss in (self.residual, -self.residual)[: int(rng.integers(1, 3))]:
+                total = cp.cvar(loss, rate)
+                self.constraints.append(total <= abs(self.level(total)))
+            return short()
+
+        total = self.pick([
+            below, one, shared, risky,
+            lambda: cp.max(cp.hstack(parts)) + self.norm(),
+            lambda: cp.maximum(*parts) + self.norm(),
+        ])
+        self.constraints += self.pick([
+            list, list, list,
+            lambda: [w >= -1, w <= 1],
+            lambda: [cp.sum(w) == 1, w >= 0],
+            lambda: [cp.norm1(w) <= 1],
+            lambda: [w[0] == 0.1],
+        ])
+        return total
+
+
 GRAMMARS: dict[str, type[Any]] = {
     "curved": Curved, "flat": Flat, "largest": Largest, "lengths": Lengths, "levels": Levels,
-    "wide": Wide,
+    "wide": Wide, "outputs": Outputs, "budgets": Budgets,
 }
 
 

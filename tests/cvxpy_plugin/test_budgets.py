@@ -29,6 +29,7 @@ from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.loop import run
+from cvxscreen.solvers.within_budgets import within_budgets
 
 cvxpy_plugin.register()
 
@@ -154,6 +155,15 @@ def worst_of_three(n: int, d: int, seed: int) -> cp.Problem:
 
 
 @written
+def levels_with_a_cost(n: int, d: int, seed: int) -> cp.Problem:
+    """A level of its own for each group, which other losses see as well."""
+    X, y = fit(n, d, seed)
+    w, levels = cp.Variable(d), cp.Variable(2)
+    rows = [cp.norm1(X[k::2] @ w - y[k::2]) / len(y[k::2]) <= levels[k] for k in range(2)]
+    return cp.Problem(cp.Minimize(cp.sum(cp.pos(levels - 1)) + 0.1 * cp.sum(levels)), rows)
+
+
+@written
 def loose(n: int, d: int, seed: int) -> cp.Problem:
     """A budget that nobody uses up."""
     R, risk = returns(n, d, seed)
@@ -212,6 +222,46 @@ def test_who_solves_the_reduced_problems() -> None:
         other = solved(PROBLEMS["cvar"](3_000, 5, 0), method="screen", **named)
         assert other.solver_stats.solver_name == "CLARABEL"
         assert other.value == pytest.approx(plain.value, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(PROBLEMS))
+def test_the_built_in_method_solves_each(name: str) -> None:
+    """Without a solver of CVXPY, which would hide that it has not."""
+    budgeted = made(name, 400, 5, 0)
+    found = within_budgets(budgeted.objective, budgeted.budgets)
+    assert found is not None
+    truth = solved(PROBLEMS[name](400, 5, 0), solver="CLARABEL", **TIGHT)
+    sign = -1.0 if isinstance(truth.objective, cp.Maximize) else 1.0
+    value = sign * budgeted.objective.primal(found.x)
+    assert value == pytest.approx(truth.value, rel=1e-6, abs=1e-8)
+
+
+def test_a_relaxation_that_runs_away_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the built-in method has solved a sample, it is asked again with more terms.
+
+    Each of three alike groups may be the worst one, and the sample's is not that of all terms.
+    """
+    kept: list[tuple[int, bool]] = []
+
+    def within(objective: Any, parts: Any, **options: Any) -> Any:
+        found = within_budgets(objective, parts, **options)
+        kept.append((sum(part.n for part in parts), found is not None))
+        return found
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("another solver was asked")
+
+    monkeypatch.setattr(budgets, "within_budgets", within)
+    monkeypatch.setattr(CvxpySolver, "__call__", never)
+    rng, w, level = np.random.default_rng(3), cp.Variable(12), cp.Variable()
+    X = rng.standard_normal((20_000, 12))
+    y = X @ rng.standard_normal(12) + 0.5 * rng.standard_t(3, 20_000)
+    rows = [cp.norm1(X[k::3] @ w - y[k::3]) / len(y[k::3]) <= level for k in range(3)]
+    problem = solved(cp.Problem(cp.Minimize(level), rows), method="screen")
+    assert cvxscreen.Report.of(problem).recognised
+    ran_away = [count for count, done in kept if not done]
+    assert ran_away
+    assert max(ran_away) < 20_000
 
 
 def test_clarabels_options_go_to_clarabel_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,12 @@ def bent(term: Callable[[Any], Any], squares: bool = False, *bounds: Callable[[A
     return cp.Problem(cp.Minimize(cost), [bound(w) <= 1 for bound in bounds])
 
 
+def worst(w: Any, loss: Callable[[Any], Any]) -> list[Any]:
+    """The mean losses of three groups."""
+    X = np.random.default_rng(0).standard_normal((9000, 10))
+    return [cp.mean(loss(X[k::3] @ w - 1)) for k in range(3)]
+
+
 def entropic(n: int, squares: float = 0.0, bound: float = 0.0) -> Any:
     w, X = cp.Variable(10), np.random.default_rng(0).standard_normal((n, 10))
     loss = cp.sum(cp.pos(1 - X @ w)) + (squares * cp.sum_squares(w) if squares else 0.0)
@@ -317,7 +323,16 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "several levels": (
         lambda: bent(
             cp.norm1, False, *[lambda w: cp.sum(cp.huber(np.ones((9000, 10)) @ w - 1))] * 2),
-        "several constraints hold curved losses"),
+        "several sums of curved losses are below a level"),
+    "the worst of curved losses": (
+        lambda: bent(cp.norm1, True, lambda w: cp.max(cp.hstack(worst(w, cp.huber)))),
+        "or the largest of sums"),
+    "the worst of squared hinges": (
+        lambda: bent(lambda w: cp.maximum(*worst(w, lambda r: cp.square(cp.pos(r)))), True),
+        "or the largest of sums"),
+    "the worst few of sums of losses": (
+        lambda: bent(lambda w: cp.sum_largest(cp.hstack(worst(w, cp.abs)), 2)),
+        "or the largest of sums"),
     "an entropy without squares": (lambda: entropic(20_000), "squares of the coordinates"),
     "an entropy in a constraint": (lambda: entropic(20_000, 1.0, 0.5), "in a constraint"),
     "squares and a nuclear norm": (rows_and_nuclear_norm, "squares of the coordinates"),
@@ -334,6 +349,15 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_cannot_be_worthwhile_is_left_alone(name: str) -> None:
     make, words = LEFT[name]
     assert words in measure(make()).why_not()
+
+
+def test_the_largest_of_many_losses_and_the_worst_of_sums_with_kinks_are_looked_at() -> None:
+    for term in (
+        lambda w: cp.max(cp.hstack(worst(w, cp.abs))),
+        lambda w: cp.sum_largest(cp.hstack([cp.abs(np.ones((9000, 10)) @ w - 1), cp.abs(w)]), 9),
+        lambda w: cp.maximum(cp.mean(cp.huber(np.ones((9000, 10)) @ w - 1)), cp.sum(w)),
+    ):
+        assert measure(bent(term)).reason == ""
 
 
 def test_a_matrix_mixes_what_is_stacked() -> None:
