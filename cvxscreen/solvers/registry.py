@@ -105,10 +105,10 @@ def pilot_gap(problem: Problem, mode: str) -> float:
     return 0.01 * fine if mode == "safe" and fine < KINKED else fine
 
 
-FEW_STORED = 300_000
+FEW_STORED, WIDE_CALLS = 300_000, 3
 """Stored entries of sparse rows up to which Newton's method takes 130 ms at most for smooth losses
 (12,000 x 539; 2,000 x 7,500 15 to 45, 4,000 x 12,000 40 to 50; 20,000 x 1,000 with 748,000 entries
-360)."""
+360); and what it takes over many columns, in calls as `segments.charge` counts them: 1.3 to 4."""
 
 SOON = 1e7
 """Products of entries in a system of equations of all rows up to which the interior point method

@@ -39,6 +39,7 @@ from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Continuation,
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
 from cvxscreen.solvers.registry import (
     PLAIN,
+    WIDE_CALLS,
     begins_by_descent,
     compiled_path,
     has_kernel,
@@ -110,7 +111,8 @@ def solve_problem(
         charge(problem)
         solver = "interior_point"
     elif plain and left_to_us(solver) and newton_before_loops(problem):
-        solver = PLAIN.solver()  # charged where it does not begin by coordinate descent
+        charge(problem, times=WIDE_CALLS - 1)  # once where it does not begin by coordinate descent
+        solver = PLAIN.solver()
     inner = named_solver(solver, problem, limits)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:
