@@ -233,7 +233,8 @@ def store_recognition(recognition: Any) -> None:
     parameters = tuple(problem.parameters())
     if parameters and not problem.is_dpp():
         return  # what the cone form looks like may depend on their values
-    data = [*canonical.problem.constraints, *(group.argument for group in canonical.groups)]
+    read = (*canonical.groups, *canonical.norms)
+    data = [*canonical.problem.constraints, *(part.argument for part in read)]
     inside = frozenset(p.id for part in data for p in part.parameters())
     bare = recognition.tied(weakref.proxy(problem))
     weights = None

@@ -97,7 +97,8 @@ def check_points(recognition: Recognition, some: Problem | None = None) -> Itera
         The recognised problem with some of its terms: they say how long rows are.
     """
     problem = recognition.problem
-    many = problem.n >= MANY
+    norms = recognition.standard.canonical.norms
+    many = problem.n + sum(len(part.costs) for part in norms) >= MANY
     if not many:
         yield np.zeros(problem.d)
     if some is None:
@@ -200,7 +201,8 @@ def check(
                 _compare_constraints(recognition, z)
             for found in slacks:
                 _compare_slacks(recognition, found)
-    if recognition.standard.cones:  # what is restored are multipliers of rows in cones
+    standard = recognition.standard
+    if standard.cones or standard.norms:  # what is restored are multipliers of rows in cones
         _compare_gradients(recognition, x, z, sample, part)
         if sample is None and budgets is None:
             _compare_eliminated(recognition, x, z)
@@ -607,7 +609,7 @@ def _compare_eliminated(recognition: Recognition, x: Array, z: Array) -> None:
 
 def _eliminated(recognition: Recognition, values: Array) -> float:
     """Largest violation of the rows that are neither side constraints nor terms."""
-    kept = np.zeros(len(values), dtype=bool)
+    kept = np.zeros(recognition.side.shape[1], dtype=bool)
     kept[recognition.side.indices] = True
     for step in recognition.steps:
         kept[step.still_held()] = True

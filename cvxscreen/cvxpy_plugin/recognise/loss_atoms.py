@@ -58,7 +58,12 @@ ROUNDED = 4.0 * float(np.finfo(np.float64).eps)
 """Relative size of what is left of one product and one quotient more."""
 
 
-class _Other(Exception):
+def has_fewer_entries(expr: Any) -> bool:
+    """Whether some variable in `expr` has fewer free entries than entries."""
+    return any(v.attributes[name] for v in expr.variables() for name in FEWER)
+
+
+class OtherForm(Exception):
     """An expression of another form."""
 
 
@@ -329,16 +334,36 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], tuple[Any, ..
     slacks = [group.slack for group in groups if group.slack is not None]
     taken = {constraint.id for slack in slacks for constraint in slack.constraints}
     constraints = [c for c in problem.constraints if c.id not in taken]
-    present = {v.id for slack in slacks for v in slack.variables}
-    for part in (whole, *constraints):
-        present |= {v.id for v in part.variables()}
-    alone = [variable for variable in problem.variables() if variable.id not in present]
-    for variable in alone:
-        if any(map(bool, variable.attributes.values())):  # what they ask for is for CVXPY to say
-            whole = whole + 0.0 * cp.sum(variable)
-    free = tuple(v for v in alone if not any(map(bool, v.attributes.values())))
+    gone = frozenset(v.id for slack in slacks for v in slack.variables)
+    whole, free = with_attributes(whole, problem, constraints, gone)
     whole = whole if sign > 0 else -whole
     return cp.Problem(type(problem.objective)(whole), constraints), groups, free
+
+
+def with_attributes(
+    rest: Any, problem: Any, constraints: list[Any] | None = None, gone: frozenset[int] = frozenset()
+) -> tuple[Any, tuple[Any, ...]]:
+    """What is `rest` of an objective, and the variables that neither it nor a constraint has.
+
+    What attributes of such a variable ask for is for CVXPY to say: it stays in `rest`, at 0.
+
+    Parameters
+    ----------
+    rest : cvxpy.Expression
+    problem : cvxpy.Problem
+    constraints : list of cvxpy constraint, optional
+        Those that are left of the problem's.
+    gone : frozenset of int
+        Variables that are neither.
+    """
+    present = set(gone)
+    for part in (rest, *(problem.constraints if constraints is None else constraints)):
+        present |= {v.id for v in part.variables()}
+    alone = [variable for variable in problem.variables() if variable.id not in present]
+    bare = [not any(map(bool, variable.attributes.values())) for variable in alone]
+    for variable, free in zip(alone, bare, strict=True):
+        rest = rest if free else rest + 0.0 * cp.sum(variable)
+    return rest, tuple(v for v, free in zip(alone, bare, strict=True) if free)
 
 
 def read_losses(problem: Any) -> tuple[LossGroup, ...]:
@@ -354,13 +379,20 @@ def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Term]]:
     for part in summands_of(problem.objective.expr, sign):
         factor = part.factor
         try:
-            for scale in part.scales:
-                factor *= float(_values(scale, 1)[0])
+            factor = factor_of(part)
             groups += _groups_of(part.expr, factor)
-        except _Other:
+        except OtherForm:
             rest.append((part, factor))
     slacks, others = _slack_losses(problem, groups, rest)
     return (*groups, *slacks), [part for part, _ in others]
+
+
+def factor_of(part: Term) -> float:
+    """What a summand is multiplied by, at the parameters' present values."""
+    factor = part.factor
+    for scale in part.scales:
+        factor *= float(_values(scale, 1)[0])
+    return factor
 
 
 _UNITS: dict[int, tuple[weakref.ref[Any], tuple[LossGroup, ...]]] = {}
@@ -374,7 +406,7 @@ def _groups_of(expr: Any, factor: float) -> list[LossGroup]:
     if known is not None and known[0]() is expr and factor > 0:
         return [unit.times(factor) for unit in known[1]]
     found: list[tuple[Any, Array, Any]] = []
-    _weigh(expr, np.array([factor]), found)
+    weigh(expr, np.array([factor]), found)
     groups = [
         replace(group, origin=(weakref.ref(expr), weakref.ref(source)))
         for part in found for group, source in _one_or_each(*part)
@@ -393,12 +425,12 @@ def _one_or_each(expr: Any, weight: Array, source: Any) -> Iterator[tuple[LossGr
     """
     try:
         yield _group(expr, weight), source
-    except _Other:
+    except OtherForm:
         if type(expr).__name__ != "AddExpression" or any(p.size != expr.size for p in expr.args):
             raise
         for summand in expr.args:
             parts: list[tuple[Any, Array, Any]] = []
-            _weigh(summand, weight, parts)
+            weigh(summand, weight, parts)
             for part in parts:
                 yield from _one_or_each(*part)
 
@@ -406,7 +438,7 @@ def _one_or_each(expr: Any, weight: Array, source: Any) -> Iterator[tuple[LossGr
 # -- from the root of the objective to elementwise expressions ------------------------------------
 
 
-def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array, Any]]) -> None:
+def weigh(expr: Any, weight: Array, found: list[tuple[Any, Array, Any]]) -> None:
     """Collect ``<weight, vec(expr)>`` as weighted elementwise expressions.
 
     With each goes the part of `expr` that is, or has as many entries as, the elementwise one: an
@@ -415,31 +447,31 @@ def _weigh(expr: Any, weight: Array, found: list[tuple[Any, Array, Any]]) -> Non
     kind = type(expr).__name__
     if kind == "Sum":
         if expr.size != 1:
-            raise _Other
-        _weigh(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
+            raise OtherForm
+        weigh(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
     elif kind == "norm1" and expr.size == 1 and expr.args[0].is_affine():
         inner = expr.args[0]
         found.append((cp.abs(inner), np.broadcast_to(weight, inner.size), inner))
     elif kind == "quad_over_lin" and expr.size == 1 and expr.args[1].is_constant():
         inner = expr.args[0]
         if inner.is_affine():
-            raise _Other
+            raise OtherForm
         divided = weight / _values(expr.args[1], 1)
         found.append((cp.square(inner), np.broadcast_to(divided, inner.size), inner))
     elif kind == "MulExpression" and expr.size == 1 and expr.args[0].is_constant():
         inner = expr.args[1]
-        _weigh(inner, weight[0] * _values(expr.args[0], inner.size), found)
+        weigh(inner, weight[0] * _values(expr.args[0], inner.size), found)
     elif kind in ("multiply", "DivExpression") and _scaled(expr) is not None:
         inner, values = _scaled(expr)  # type: ignore[misc]
         if inner.size != expr.size:
-            raise _Other
-        _weigh(inner, weight * values, found)
+            raise OtherForm
+        weigh(inner, weight * values, found)
     elif kind == "NegExpression":
-        _weigh(expr.args[0], -weight, found)
+        weigh(expr.args[0], -weight, found)
     elif kind in ("reshape", "Promote") and expr.size == expr.args[0].size == 1:
-        _weigh(expr.args[0], weight, found)
+        weigh(expr.args[0], weight, found)
     elif expr.is_affine():
-        raise _Other
+        raise OtherForm
     else:
         found.append((expr, np.broadcast_to(weight, expr.size), expr))
 
@@ -448,11 +480,11 @@ def _values(expr: Any, size: int) -> Array:
     """A constant's entries, column-major, a scalar repeated, shape (size,)."""
     value = _unpromoted(expr).value
     if value is None or expr.is_complex():
-        raise _Other
+        raise OtherForm
     dense = np.asarray(value.toarray() if sp.issparse(value) else value, dtype=np.float64)
     flat = dense.flatten(order="F")
     if flat.size not in (1, size):
-        raise _Other
+        raise OtherForm
     return np.broadcast_to(flat, size)
 
 
@@ -501,7 +533,7 @@ class _Lines(NamedTuple):
     def scaled(self, factor: Any) -> _Lines:
         """Times a number, which must not be negative under a maximum."""
         if len(self.slopes) > 1 and np.min(factor) < 0:
-            raise _Other
+            raise OtherForm
         return self.mapped(lambda s, h: (s * factor, h * factor))
 
     def maximum(self, other: _Lines) -> _Lines:
@@ -537,7 +569,7 @@ def _common(first: _Lines, second: _Lines) -> tuple[_Lines, _Lines]:
             if same(first.argument, second.argument):
                 break
         else:
-            raise _Other
+            raise OtherForm
         argument = first.argument
     return first._replace(argument=argument), second._replace(argument=argument)
 
@@ -636,15 +668,15 @@ def _lines(expr: Any, sign: float = 1.0) -> _Lines:
         return _lines(expr.args[0], -sign)
     if kind in ("multiply", "DivExpression", "MulExpression"):
         if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
-            raise _Other
+            raise OtherForm
         found = _scaled(expr)
         if found is None or found[0].size != expr.size:
-            raise _Other
+            raise OtherForm
         inner, factor = found
         if factor.max(initial=0.0) <= 0.0:
             sign, factor = -sign, -factor
         return _lines(inner, sign).scaled(factor[0] if factor.size == 1 else factor)
-    raise _Other
+    raise OtherForm
 
 
 def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
@@ -652,7 +684,7 @@ def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
     if arg.is_constant():
         return _Lines(None, (0.0,), (number_or_all(sign * _entries(arg, whole)),))
     if arg.size != whole.size:
-        raise _Other
+        raise OtherForm
     return _lines(arg, sign)
 
 
@@ -745,7 +777,7 @@ def _find_simpler(expr: Any, anew: dict[int, Any]) -> bool:
     if id(expr) in anew:
         return True
     if type(expr) in SIMPLER:
-        with suppress(_Other):
+        with suppress(OtherForm):
             anew[id(expr)] = SIMPLER[type(expr)](expr)
             return True
     found = [_find_simpler(arg, anew) for arg in expr.args]
@@ -756,7 +788,7 @@ def _without_sign(expr: Any) -> Any:
     """The argument of an absolute value, or its sum, where it is never negative."""
     arg = expr.args[0]
     if arg.is_affine() or not arg.is_nonneg() or getattr(expr, "axis", None) is not None:
-        raise _Other
+        raise OtherForm
     return arg if type(expr) is cp.abs else cp.sum(arg)
 
 
@@ -765,15 +797,15 @@ def _largest_of_lines(expr: Any) -> Any:
     losses, k = expr.args[0], expr.k
     axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
     if axis is not None or k > losses.size or losses.is_affine():
-        raise _Other
+        raise OtherForm
     lines = _lines(losses)
     if _parameters_outside(losses, lines.argument):  # slopes and heights are read once for all
-        raise _Other
+        raise OtherForm
     slopes, heights, _ = _active(lines)
     rising, falling = (slopes > 0.0).all(axis=1), (slopes < 0.0).all(axis=1)
     flat = (slopes == 0.0).all(axis=1)
     if rising.sum() > 1 or falling.sum() > 1 or not (rising | falling | flat).all():
-        raise _Other
+        raise OtherForm
     if flat.any():
         level, rounding = heights[flat][0], 0.0
     elif len(slopes) == 2:
@@ -781,9 +813,9 @@ def _largest_of_lines(expr: Any) -> Any:
         level = (crossed[0] - crossed[1]) / (slopes[1] - slopes[0])
         rounding = ROUNDED * float((np.abs(crossed).sum(axis=0) / (slopes[1] - slopes[0])).max())
     else:
-        raise _Other
+        raise OtherForm
     if np.ptp(level) > rounding:
-        raise _Other
+        raise OtherForm
     entries = as_vector(lines.argument)
     pieces = [
         cp.multiply(slope, entries) + height
@@ -795,7 +827,7 @@ def _largest_of_lines(expr: Any) -> Any:
 
 
 SIMPLER = {cp.sum_largest: _largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign}
-"""What an atom may be written as, or `_Other`; see `in_simpler_atoms`."""
+"""What an atom may be written as, or `OtherForm`; see `in_simpler_atoms`."""
 
 
 def _parameters_outside(expr: Any, inner: Any) -> bool:
@@ -816,20 +848,20 @@ def _group(expr: Any, weight: Array) -> LossGroup:
     if weight.max(initial=0.0) <= 0.0:
         sign, weight = -1.0, -weight
     if not np.isfinite(weight).all() or (weight < 0).any():
-        raise _Other
+        raise OtherForm
     kind = type(expr).__name__
     if kind in ("huber", "Power", "PowerApprox") and sign < 0:
-        raise _Other
+        raise OtherForm
     if kind == "huber":
         inner, M = _lines(expr.args[0]), _values(expr.M, 1)[0]
         if not (np.isfinite(M) and M > 0):
-            raise _Other
+            raise OtherForm
         if len(inner.slopes) > 1:
             return _folded(inner, weight, squared=True, steepest=2.0 * M)
         return _made(inner.argument, weight, (0.0, 0.0, 0.5, -2.0 * M, 2.0 * M))
     if kind in ("Power", "PowerApprox"):
         if float(_values(expr.p, 1)[0]) != 2.0 or expr.args[0].is_affine():
-            raise _Other
+            raise OtherForm
         return _folded(_lines(expr.args[0]), weight, squared=True)
     return _folded(_lines(expr, sign), weight, squared=False)
 
@@ -861,7 +893,7 @@ def _active(lines: _Lines) -> tuple[Array, Array, Index]:
     Slopes, heights and positions have shape (a, k), or (a, 1) where all entries have the same.
     """
     if lines.argument is None:
-        raise _Other
+        raise OtherForm
     parts = (*lines.slopes, *lines.heights)
     length = max(np.size(part) for part in parts)
     if length == 1:
@@ -883,7 +915,7 @@ def _active_lines(slopes: Array, heights: Array) -> tuple[Array, Array, Index]:
     active = envelope(slopes, heights)
     count = active.sum(axis=1)
     if not (np.isfinite(slopes).all() and np.isfinite(heights).all()) or (count != count[0]).any():
-        raise _Other
+        raise OtherForm
     order = np.argsort(np.where(active, slopes, np.inf), axis=1, kind="stable")[:, : count[0]]
     slopes, heights = (np.take_along_axis(p, order, axis=1).T for p in (slopes, heights))
     return slopes, heights, order.T
@@ -902,17 +934,17 @@ def _folded(
         left, right = left / (slopes[1] - slopes[0]), right / (slopes[2] - slopes[1])
         level, low, high = heights[1], slopes[0], slopes[2]
     else:
-        raise _Other
+        raise OtherForm
     if (low > 0).any() or (high < 0).any():
-        raise _Other  # its least value is nowhere
+        raise OtherForm  # its least value is nowhere
     centre, reach = 0.5 * (left + right), 0.5 * (right - left)
     if not squared:
         return _made(lines.argument, weight, (centre, reach, 0.0, low, high), level)
     sides = np.where(low == 0.0, high, -low)
     if level.any() or ((low != 0.0) & (high != 0.0) & (low != -high)).any():
-        raise _Other
+        raise OtherForm
     if not ((low != 0.0) & (high != 0.0)).all() and not ((low == 0.0) ^ (high == 0.0)).all():
-        raise _Other
+        raise OtherForm
     with np.errstate(invalid="ignore"):  # infinite times 0
         ends = tuple(np.where(s == 0.0, 0.0, steepest * s) for s in (low, high))
     numbers = (centre, reach, 0.5 / sides**2, *ends)
@@ -938,9 +970,9 @@ def _made(
     Huber's loss of a part of predictions that an equation defines (``huber(pos(y - f))``), say.
     """
     if argument is None or (_without_data(argument) and not bare):
-        raise _Other
-    if any(v.attributes[name] for v in argument.variables() for name in FEWER):
-        raise _Other
+        raise OtherForm
+    if has_fewer_entries(argument):
+        raise OtherForm
     b, e, q, lo, hi = (
         float(part[0]) if np.size(part) == 1 and np.ndim(part) else part for part in numbers
     )
@@ -991,7 +1023,7 @@ def _slack_losses(
                 linear = {k: v for k, v in wanted.items() if powers[k] == {1}}
                 pair, group = _split_group(equal[0], linear, total, holding)
                 found |= {slack.id: group for slack in pair}
-        except _Other:
+        except OtherForm:
             continue
     # A bound of two slacks, and a cost that is shared with what is no slack, are for the rules.
     while True:
@@ -1022,7 +1054,7 @@ def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array, int]]:
     found: list[tuple[Any, Array, int]] = []
     try:
         _weigh_variables(expr, np.array([factor]), found)
-    except _Other:
+    except OtherForm:
         return []
     return found
 
@@ -1034,11 +1066,11 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
         found.append((expr, np.broadcast_to(weight, expr.size), 1))
     elif kind in ("Power", "PowerApprox") and isinstance(expr.args[0], cp.Variable):
         if float(_values(expr.p, 1)[0]) != 2.0:
-            raise _Other
+            raise OtherForm
         found.append((expr.args[0], np.broadcast_to(weight, expr.size), 2))
     elif kind == "quad_over_lin" and expr.size == 1 and isinstance(expr.args[0], cp.Variable):
         if not expr.args[1].is_constant():
-            raise _Other
+            raise OtherForm
         each = weight / _values(expr.args[1], 1)
         found.append((expr.args[0], np.broadcast_to(each, expr.args[0].size), 2))
     elif kind == "Sum" and expr.size == 1:
@@ -1052,15 +1084,15 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
         first, second = expr.args
         outer, inner = (first, second) if first.is_constant() else (second, first)
         if not outer.is_constant():
-            raise _Other
+            raise OtherForm
         _weigh_variables(inner, weight[0] * _values(outer, inner.size), found)
     elif kind in ("multiply", "DivExpression") and _scaled(expr) is not None:
         inner, values = _scaled(expr)  # type: ignore[misc]
         if inner.size != expr.size:
-            raise _Other
+            raise OtherForm
         _weigh_variables(inner, weight * values, found)
     else:
-        raise _Other
+        raise OtherForm
 
 
 def _slack_group(
@@ -1069,7 +1101,7 @@ def _slack_group(
     """The losses that `variable` is, where all of `constraints` are lower bounds of its entries."""
     given = {name for name, value in variable.attributes.items() if value not in (None, False)}
     if not (given <= {"nonneg"} and (weight > 0).all() and np.isfinite(weight).all()):
-        raise _Other
+        raise OtherForm
     # A square does not go below zero by itself, so that zero as a bound has no multiplier.
     lines = NOTHING if "nonneg" in given or squared else None
     owners = [] if lines is None else [-1]
@@ -1078,7 +1110,7 @@ def _slack_group(
         lines = bound if lines is None else lines.maximum(bound)
         owners += [position] * len(bound.slopes)
     if lines is None:
-        raise _Other
+        raise OtherForm
     group = _folded(lines, weight, squared=squared)
     every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
     slack = Slack(variable, tuple(constraints), every, _active(lines)[2], squared)
@@ -1101,9 +1133,9 @@ def _split_group(
         else:
             (plus if sign > 0 else minus).append(part)
     if sorted(signs.values()) != [-1.0, 1.0]:
-        raise _Other
+        raise OtherForm
     if any(slack.id in signs for part in (*plus, *minus) for slack in part.variables()):
-        raise _Other
+        raise OtherForm
     # Either of the two may be called u. Of ``y - X w`` and its negative, the residual is taken.
     moving = [sum(not part.is_constant() for part in side) for side in (plus, minus)]
     sign = 1.0 if moving[0] > moving[1] else -1.0
@@ -1114,22 +1146,22 @@ def _split_group(
         given = {name for name, value in slack.attributes.items() if value not in (None, False)}
         bounds = [constraint for constraint in holding[slack.id] if constraint is not equality]
         if not (given <= {"nonneg"} and (given or bounds)):
-            raise _Other
+            raise OtherForm
         for constraint in bounds:
             bound = _lower_bound(constraint, slack)
             if bound.argument is not None or np.any(bound.heights):
-                raise _Other
+                raise OtherForm
         constraints += bounds
         owners += [k] * len(bounds)
     costs = np.array([total[u.id], total[v.id]])
     weight = costs.sum(axis=0)
     if not (costs.min() >= 0 < weight.min() and np.isfinite(weight).all()):
-        raise _Other
+        raise OtherForm
     argument: Any = sum(plus[1:], plus[0]) if plus else cp.Constant(0.0)
     for part in minus:
         argument = argument - part
     if argument.shape != u.shape or not argument.is_affine() or argument.is_constant():
-        raise _Other
+        raise OtherForm
     shares = [part if np.ptp(part) else float(part[0]) for part in costs / weight]
     lines = _Lines(argument, (shares[0], -shares[1]), (0.0, 0.0))
     slack = SplitSlack((u, v), tuple(constraints), tuple(owners), sign, (shares[0], shares[1]))
@@ -1150,22 +1182,22 @@ def _summands(*signed: tuple[float, Any]) -> Iterator[tuple[float, Any]]:
 def _lower_bound(constraint: Any, variable: Any) -> _Lines:
     """What bounds `variable` from below, entry by entry, if `constraint` does just that."""
     if type(constraint).__name__ != "Inequality" or constraint.shape != variable.shape:
-        raise _Other
+        raise OtherForm
     lower, upper = constraint.args  # lower <= upper
     above, below = _summands_but(upper, variable, 1.0), _summands_but(lower, variable, -1.0)
     if (above is None) == (below is None):
-        raise _Other
+        raise OtherForm
     plus, minus = ([lower], above) if above is not None else (below or [], [upper])
     parts = [*plus, *minus]
     if any(v.id == variable.id for part in parts for v in part.variables()):
-        raise _Other
+        raise OtherForm
     if any(not part.is_constant() for part in parts) and all(part.is_affine() for part in parts):
         whole = sum(plus[1:], plus[0]) if plus else -minus[0]
         for part in minus if plus else minus[1:]:
             if not (part.is_constant() and part.size == 1 and _values(part, 1)[0] == 0.0):
                 whole = whole - part
         if whole.shape != variable.shape:
-            raise _Other
+            raise OtherForm
         return _Lines(whole, (1.0,), (0.0,))
     lines = NOTHING
     for sign, side in ((1.0, plus), (-1.0, minus)):

@@ -664,6 +664,17 @@ def assemble(
     return Stack(sparse, tuple(blocks), offset)
 
 
+def below_each_other(parts: list[Stack]) -> Stack:
+    """The rows of all, in this order; the first one may have dense blocks."""
+    parts = [parts[0], *(part for part in parts[1:] if part.shape[0])]
+    if not parts[0].shape[0] and len(parts) > 1:
+        parts = parts[1:]
+    if len(parts) == 1:
+        return parts[0]
+    sparse = sp.csr_array(sp.vstack([part.sparse for part in parts], format="csr"))
+    return Stack(sparse, parts[0].blocks, np.concatenate([part.offset for part in parts]))
+
+
 def is_dense(block: Matrix) -> bool:
     """Whether `block` is worth keeping as a dense array; small ones are not, whatever they hold."""
     if isinstance(block, Scaled):

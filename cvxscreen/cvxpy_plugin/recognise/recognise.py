@@ -78,6 +78,10 @@ def recognise_numbers(standard: Standard) -> Recognition:
     NotScreenable
         With the reason.
     """
+    if standard.norms:
+        recognition = recognise_standard(standard, strongly_convex=False)
+        check(recognition)
+        return recognition
     if mostly_norms(standard):
         with suppress(NotScreenable):
             recognition = recognise_standard(standard, strongly_convex=False)

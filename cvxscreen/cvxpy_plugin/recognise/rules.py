@@ -229,6 +229,8 @@ def _cones_alone(draft: Draft, shortened: bool) -> bool:
 
 def has_many_second_order_cones(standard: Standard) -> bool:
     """Whether the cone form has so many that it may be screened for them."""
+    if standard.norms:
+        return True
     return sum(cone.kind == "soc" for cone in standard.cones) >= MANY_CONES
 
 
@@ -250,7 +252,7 @@ def _side_rows(
     draft: Draft, short: tuple[ShortCone, ...]
 ) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
-    if not draft.standard.cones:
+    if not (draft.standard.cones or draft.standard.norms):
         return draft.inequalities, (), draft.standard.rows.combine(draft.inequalities)
     zero = draft.current_rows[np.flatnonzero(draft.standard.inside("zero") & ~draft.used_rows)]
     parts, dims = (
@@ -268,6 +270,9 @@ def _side_rows(
         rows += [np.array([one.head]) for one in short]
         parts.append(draft.current_rows[np.concatenate(rows)])
         dims += [(cone.kind, cone.size) for cone in long]
+    for rows in draft.standard.norms:
+        parts.append(draft.current_rows[rows])
+    dims += draft.standard.dims_of_norms
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
     held = without_columns(
         draft.standard.rows.combine(substitute_defined(draft, stacked)), draft.eliminated
@@ -356,6 +361,11 @@ def _check_strongly_convex(
     return np.asarray(apart)
 
 
+NOT_TAKEN = (
+    "the norms in the objective are not taken: there are other cones, or their data are sparse"
+)
+
+
 def _norms_of_residuals(
     draft: Draft, held: Stack, dims: tuple[tuple[str, int], ...], kept: Index
 ) -> str | None:
@@ -365,6 +375,8 @@ def _norms_of_residuals(
     """
     if draft.strongly_convex is not False or not has_many_second_order_cones(draft.standard):
         return None
+    if draft.standard.norms:
+        return NOT_TAKEN
     heights = np.array([height(*entry) for entry in dims], dtype=np.intp)
     heads = (np.cumsum(heights) - heights)[[kind == "soc" for kind, _ in dims]]
     single = heads[held.filled()[heads] == 1]

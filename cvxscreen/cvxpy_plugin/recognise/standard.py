@@ -9,7 +9,8 @@ back. `standardise` then reads the numbers::
     subject to         A z + offset in K_1 x K_2 x ...
 
 Losses that were read off the objective before (`loss_atoms`) are added to it; their arguments are
-rows behind those of the cones, which constrain nothing.
+rows behind those of the cones, which constrain nothing. Behind these are the cones of norms that
+were read off it (`row_norms`), and behind the canonical variables the bounds of these.
 
 ``z`` stacks the canonical variables column-major. Each cone remembers the constraint it comes from,
 so that multipliers can be handed back. With ``L = objective - <multipliers, A z + offset>`` the
@@ -20,6 +21,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -60,8 +63,21 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     same_slack,
     take_losses,
 )
-from cvxscreen.cvxpy_plugin.recognise.matrices import Diagonal, Stack, assemble, stack, take_rows
+from cvxscreen.cvxpy_plugin.recognise.matrices import (
+    Diagonal,
+    Stack,
+    assemble,
+    below_each_other,
+    stack,
+    take_rows,
+)
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Bundle, bundled, vectorised
+from cvxscreen.cvxpy_plugin.recognise.row_norms import (
+    RowNorms,
+    numbers_of,
+    read_row_norms,
+    take_row_norms,
+)
 from cvxscreen.cvxpy_plugin.recognise.shifted_squares import Shifted, without_shared_squares
 from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, lengthened, with_triangles
 from cvxscreen.cvxpy_plugin.size import EXPONENTIAL
@@ -102,6 +118,8 @@ class Canonical(NamedTuple):
         Which long residuals `whole` has triangles in place of.
     epigraphs : tuple of EpigraphVariable
         Variables of the user's that `whole` has functions in place of.
+    norms : tuple of RowNorms
+        Norms in the objective that are not in `problem`.
     """
 
     original: Any
@@ -117,11 +135,12 @@ class Canonical(NamedTuple):
     levels: tuple[Level, ...] = ()
     shortened: tuple[Shortened, ...] = ()
     epigraphs: tuple[EpigraphVariable, ...] = ()
+    norms: tuple[RowNorms, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
         """The variables that have columns."""
-        return (*self.problem.variables(), *self.free)
+        return (*self.problem.variables(), *self.free, *(part.bounds for part in self.norms))
 
     @property
     def slacks(self) -> tuple[Any, ...]:
@@ -197,15 +216,26 @@ class Canonical(NamedTuple):
 
     def with_current_groups(self) -> Canonical | None:
         """The same with the groups' numbers read anew; None where they are other groups now."""
+        whole, current = self.whole or self.original, self
+        if self.norms:
+            norms = read_row_norms(whole)
+            alike = len(norms) == len(self.norms) and all(
+                old.is_at_other_costs(new) for new, old in zip(norms, self.norms, strict=True)
+            )
+            if not alike:
+                return None
+            current = self._replace(norms=tuple(
+                replace(old, costs=new.costs) for new, old in zip(norms, self.norms, strict=True)
+            ))
         if not self.groups:
-            return self
-        found = read_losses(self.whole or self.original)
+            return current
+        found = read_losses(whole)
         alike = len(found) == len(self.groups) and all(
             same(new.argument, old.argument) and new.sign == old.sign
             and same_slack(new.slack, old.slack)
             for new, old in zip(found, self.groups, strict=True)
         )
-        return self._replace(groups=found) if alike else None
+        return current._replace(groups=found) if alike else None
 
     def user_constraints(self) -> dict[int, Any]:
         """The user's constraint behind each canonical one that has one, by its position."""
@@ -244,15 +274,16 @@ def canonicalise(problem: Any) -> Canonical:
         raise NotScreenable(reason)
     rewritten, shortened = with_triangles(simple)
     whole, shifted = without_shared_squares(rewritten)
-    small, groups, free = take_losses(whole)
+    others, norms, in_norms = take_row_norms(whole)
+    small, groups, free = take_losses(others)
     chain, cone, inverse = in_cone_form(small)
     if cone is problem:  # what is kept of a problem must not keep it alive
         cone = cp.Problem(problem.objective, problem.constraints)
     renamed = inverse[-1][0] if inverse and inverse[-1] else {}
     found = Canonical(
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
-        groups, shifted, free, levels if vectors is problem and whole is leveled else (),
-        shortened, epigraphs,
+        groups, shifted, (*in_norms, *free),
+        levels if vectors is problem and whole is leveled else (), shortened, epigraphs, norms,
     )
     apart = {variable.id for variable in found.slacks}
     apart |= {one.variable.id for one in epigraphs}
@@ -404,6 +435,8 @@ class Standard(NamedTuple):
     cones : tuple of Cone
     arguments : tuple of slice
         The rows of each of the canonical problem's groups of losses.
+    norms : tuple of slice
+        Those of the cones of each of its norms, cone by cone and head first.
     """
 
     canonical: Canonical
@@ -415,6 +448,7 @@ class Standard(NamedTuple):
     rows: Stack
     cones: tuple[Cone, ...]
     arguments: tuple[slice, ...] = ()
+    norms: tuple[slice, ...] = ()
 
     @property
     def size(self) -> int:
@@ -457,6 +491,14 @@ class Standard(NamedTuple):
         """The names of the variables of some columns; to write out where one is may take long."""
         _, first = np.unique(self.owner()[columns], return_index=True)
         return sorted({self.label(int(column)) for column in columns[first]})
+
+    @property
+    def dims_of_norms(self) -> tuple[tuple[str, int], ...]:
+        """The cones of the norms that were read off the objective."""
+        parts = [
+            (("soc", norms.height),) * len(norms.costs) for norms in self.canonical.norms
+        ]
+        return tuple(chain.from_iterable(parts))
 
     @property
     def constrained(self) -> int:
@@ -579,13 +621,20 @@ def standardise(canonical: Canonical) -> Standard:
         row = arguments[-1].stop
     offset = offsets[0] if len(offsets) == 1 else np.concatenate([np.zeros(0), *offsets])
     rows = assemble(entries, offset, int(starts[-1]), constrained)
+    of_users = {key: column[stands_for.get(key, key)] for key in (*stands_for, *column)}
+    parts, norms = [rows], []
+    for read in canonical.norms:
+        parts.append(numbers_of(read, of_users, int(starts[-1])))
+        norms.append(slice(row, row + parts[-1].shape[0]))
+        row = norms[-1].stop
+    rows = below_each_other(parts)
 
     quadratic, linear, constant = _objective(canonical, column, int(starts[-1]))
     if not (np.isfinite(linear).all() and rows.finite()):
         raise NotScreenable("the data hold NaN or infinity")
     return Standard(
         canonical, variables, starts, quadratic, linear, constant, rows, tuple(cones),
-        tuple(arguments),
+        tuple(arguments), tuple(norms),
     )
 
 
@@ -602,10 +651,11 @@ def with_current_costs(standard: Standard) -> Standard | None:
     canonical = standard.canonical.with_current_groups()
     if canonical is None:
         return None
-    if not canonical.problem.objective.parameters():  # those that changed weigh losses
+    weighs_losses = not (canonical.norms or canonical.problem.objective.parameters())
+    if weighs_losses:  # whatever parameter has changed
         return standard._replace(canonical=canonical)
     column = {v.id: int(s) for v, s in zip(standard.variables, standard.starts, strict=False)}
-    quadratic, linear, constant = _objective(standard.canonical, column, standard.size)
+    quadratic, linear, constant = _objective(canonical, column, standard.size)
     if not (np.isfinite(linear).all() and np.isfinite(quadratic.data).all()):
         raise NotScreenable("the data hold NaN or infinity")
     return standard._replace(
@@ -619,6 +669,9 @@ def _objective(canonical: Canonical, column: dict[int, int], size: int) -> tuple
     linear = np.zeros(size)
     for key, slope in objective.slopes.items():
         linear[column[key] : column[key] + len(slope)] += slope
+    for norms in canonical.norms:
+        start = column[norms.bounds.id]
+        linear[start : start + len(norms.costs)] = norms.costs
     diagonal, squares = np.zeros(size), []
     for key, square in objective.squares.items():
         if isinstance(square, Diagonal):
