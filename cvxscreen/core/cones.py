@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
-from itertools import groupby
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,12 +34,6 @@ EQUALITIES = 300
 def height(kind: str, size: int) -> int:
     """How many rows a cone has."""
     return size * size if kind == "psd" else size
-
-
-def _alike(entry: tuple[int, tuple[str, int]]) -> tuple[str, int, int]:
-    """What neighbours in a run have in common."""
-    place, (kind, size) = entry
-    return kind, size, place if kind == "psd" else -1
 
 
 def _project(kind: str, size: int, v: Array) -> Array:
@@ -213,13 +207,16 @@ class SideConstraints(Immutable):
     def __post_init__(self) -> None:
         object.__setattr__(self, "matrix", sp.csr_matrix(self.matrix, dtype=np.float64))
         object.__setattr__(self, "offset", np.array(self.offset, dtype=np.float64))
-        object.__setattr__(self, "dims", tuple((str(k), int(s)) for k, s in self.dims))
+        # Of many cones few are of different kinds and sizes.
+        entries = tuple(map(tuple, self.dims))
+        known = {entry: (str(entry[0]), int(entry[1])) for entry in set(entries)}
+        object.__setattr__(self, "dims", tuple(map(known.__getitem__, entries)))
         if not (np.isfinite(self.matrix.data).all() and np.isfinite(self.offset).all()):
             raise InvalidInput("side constraints must be finite; found NaN or infinity.")
-        bad = [kind for kind, _ in self.dims if kind not in KINDS]
+        bad = [kind for kind, _ in known.values() if kind not in KINDS]
         if bad:
             raise InvalidInput(f"`dims` has cone {bad[0]!r}; known cones: {', '.join(KINDS)}.")
-        rows = sum(height(kind, size) for kind, size in self.dims)
+        rows = int(self.heights.sum())
         if not rows == self.matrix.shape[0] == len(self.offset):
             raise InvalidInput(
                 f"`dims` describes {rows} rows but the matrix has {self.matrix.shape[0]} and the "
@@ -240,17 +237,39 @@ class SideConstraints(Immutable):
 
         A cone of matrices is a run of its own.
         """
-        found, start = [], 0
-        for (kind, size, _), alike in groupby(enumerate(self.dims), _alike):
-            stop = start + sum(1 for _ in alike) * height(kind, size)
-            found.append((kind, size, slice(start, stop)))
-            start = stop
+        entries, which = self._alike
+        single = np.array([kind == "psd" for kind, _ in entries], dtype=bool)[which]
+        first = np.flatnonzero((np.diff(which, prepend=-1) != 0) | single)
+        ends = np.append(0, np.cumsum(self.heights))
+        stops = ends[np.append(first, len(which))[1:]] if len(first) else first
+        found = [
+            (*entries[which[k]], slice(int(ends[k]), int(stop)))
+            for k, stop in zip(first, stops, strict=True)
+        ]
         return tuple(found)
 
-    @property
+    @cached_property
+    def _alike(self) -> tuple[list[tuple[str, int]], NDArray[np.intp]]:
+        """Kinds and sizes that occur, and which of them each cone has."""
+        entries = list(dict.fromkeys(self.dims))
+        place = {entry: k for k, entry in enumerate(entries)}
+        return entries, np.fromiter(map(place.__getitem__, self.dims), np.intp, len(self.dims))
+
+    @cached_property
+    def heights(self) -> NDArray[np.intp]:
+        """How many rows each cone has."""
+        entries, which = self._alike
+        return np.array([height(*entry) for entry in entries], dtype=np.intp)[which]
+
+    @cached_property
     def second_order(self) -> NDArray[np.bool_]:
         """Which of the cones are second-order cones."""
-        return np.array([kind == "soc" for kind, _ in self.dims], dtype=bool)
+        entries, which = self._alike
+        return np.array([kind == "soc" for kind, _ in entries], dtype=bool)[which]
+
+    def has(self, *kinds: str) -> bool:
+        """Whether there are cones of these kinds."""
+        return any(kind in kinds for kind, _ in self._alike[0])
 
     @property
     def many_cones(self) -> bool:
@@ -261,7 +280,7 @@ class SideConstraints(Immutable):
     def residual_norms(self) -> ResidualNorms:
         """The second-order cones whose heads are coordinates that no other row has."""
         matrix, soc = self.matrix, self.second_order
-        heights = np.array([height(*entry) for entry in self.dims], dtype=np.intp)
+        heights = self.heights
         rows = (np.cumsum(heights) - heights)[soc]
         entry = np.minimum(matrix.indptr[rows], max(matrix.nnz - 1, 0))
         heads, scales = matrix.indices[entry].astype(np.intp), matrix.data[entry]
@@ -300,7 +319,7 @@ class SideConstraints(Immutable):
     @cached_property
     def _norms_in_cones(self) -> NormCones:
         """Those in second-order cones, wherever else their heads may be."""
-        matrix, heights = self.matrix, np.array([height(*entry) for entry in self.dims], np.intp)
+        matrix, heights = self.matrix, self.heights
         entry = np.minimum(matrix.indptr[:-1], max(matrix.nnz - 1, 0))
         plain = (np.diff(matrix.indptr) == 1) & (self.offset == 0.0)
         if not plain.any():
@@ -346,7 +365,7 @@ class SideConstraints(Immutable):
     def without(self, gone: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
         """The rows that are not `gone`, all of a cone or none, and which these are."""
         rows = np.flatnonzero(~gone)
-        heights = np.array([height(*entry) for entry in self.dims], dtype=np.intp)
+        heights = self.heights
         cone = np.repeat(np.arange(len(heights)), heights)
         left = np.bincount(cone[rows], minlength=len(heights))
         dims = tuple(
@@ -357,8 +376,8 @@ class SideConstraints(Immutable):
 
     def take(self, kept: NDArray[np.bool_]) -> tuple[SideConstraints, NDArray[np.intp]]:
         """The cones that are `kept`, by their positions, and which rows these have."""
-        rows = np.flatnonzero(np.repeat(kept, [height(kind, size) for kind, size in self.dims]))
-        dims = tuple(entry for entry, stays in zip(self.dims, kept, strict=True) if stays)
+        rows = np.flatnonzero(np.repeat(kept, self.heights))
+        dims = tuple(compress(self.dims, kept.tolist()))
         return SideConstraints(self.matrix[rows], self.offset[rows], dims), rows
 
     def slack(self, x: ArrayLike) -> Array:
@@ -402,7 +421,7 @@ class SideConstraints(Immutable):
     @cached_property
     def _equalities(self) -> tuple[NDArray[np.intp], float, float]:
         """The rows that are equalities, their greatest singular value and a bound on the least."""
-        rows = [np.arange(r.start, r.stop) for k, _, r in self.blocks() if k == "zero"]
+        rows = [np.arange(r.start, r.stop) for k, _, r in self.runs if k == "zero"]
         index = np.concatenate([np.zeros(0, dtype=np.intp), *rows])
         d = self.matrix.shape[1]
         if not 0 < len(index) <= min(d, EQUALITIES):

@@ -315,7 +315,7 @@ def balance_with_multipliers(
     if not len(columns):
         return theta, mu
     residual = (problem.design.adjoint(theta) - side.adjoint(mu) + linear)[free]
-    for _ in range(STEPS_ON_CONES if any(kind == "soc" for kind, _ in side.dims) else 1):
+    for _ in range(STEPS_ON_CONES if side.has("soc") else 1):
         step = np.linalg.lstsq(columns.T, -residual, rcond=None)[0]
         moved, pressed = theta.copy(), mu.copy()
         moved[terms] += step[: len(terms)]
@@ -655,7 +655,7 @@ def balanced(
     certificate says. The helpers of norms are balanced by multipliers alone.
     """
     side = problem.side
-    cones = side is not None and any(kind == "soc" for kind, _ in side.dims)
+    cones = side is not None and side.has("soc")
     if not cones:
         yield dual_feasible(problem, theta, mu, margins, x)
     if side is not None:

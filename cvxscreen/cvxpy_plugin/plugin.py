@@ -223,8 +223,10 @@ def _is_wide(problem: Problem) -> bool:
 
 
 def _of_norms(problem: Problem) -> bool:
-    """Whether norms of blocks are among its constraints."""
-    return problem.side is not None and len(problem.side.norms) > 0
+    """Whether norms of blocks are among its constraints, and none of residuals."""
+    if problem.side is None or has_norms(problem):
+        return False
+    return len(problem.side.norms) > 0
 
 
 def recognise_any(problem: Any) -> Found:
@@ -455,7 +457,7 @@ def most_seconds(problem: Problem, original: Any) -> float:
     numbers (30,000 of one: 0.3 s, of which `plain_seconds` knows 0.03).
     """
     size = measured(original)
-    if problem.side is not None and problem.side.norms.limited.any():
+    if _of_norms(problem) and problem.side is not None and problem.side.norms.limited.any():
         norms = problem.side.norms
         blocks = bool(problem.losses.q.any()) and not norms.paired.any()
         rate = OF_BUDGET_BLOCKS if blocks else OF_BUDGET

@@ -208,7 +208,7 @@ def reduced_plain(recognition: Recognition) -> Reduced:
             raise _no_point(found.status)
         screening = found.screening
     selection = screening.selection.folded(full)
-    equal = full.side is not None and any(kind == "zero" for kind, _ in full.side.dims)
+    equal = full.side is not None and full.side.has("zero")
     if equal and full.quadratic.free.any() and len(selection.kept) == full.n:
         raise NotScreenable(
             "nothing can be proven beside an equality constraint when the objective does not "

@@ -36,7 +36,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg as sla
@@ -47,7 +47,6 @@ from scipy.linalg import lapack
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
-from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.losses import falls_without_end
 from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
@@ -60,11 +59,9 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
+from cvxscreen.solvers.registry import without_bounds_of_norms
 from cvxscreen.solvers.second_order import SecondOrderCones
 from cvxscreen.solvers.vertices import Curves, Face, settled
-
-if TYPE_CHECKING:
-    from cvxscreen.solvers.norm_terms import Compact
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -187,19 +184,11 @@ def able(inner: SubproblemSolver, problem: Problem, limits: Limits) -> Subproble
     return clarabel
 
 
-def compact_of(problem: Problem) -> Compact | None:
-    """`problem` with the bounds of its norms of residuals eliminated; None where it has none."""
-    if problem.side is None or len(problem.side.dims) < MANY_CONES:
-        return None
-    found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
-    return found
-
-
 def unfit(problem: Problem) -> str:
     """Why `InteriorPoint` does not take `problem`; empty if it does."""
     if not isinstance(problem.design, Rows):
         return "its data are not rows in memory"
-    whole = compact_of(problem)
+    whole = without_bounds_of_norms(problem)
     if whole is not None:
         problem = whole.problem
     if problem.d > MOST_COORDINATES:
@@ -260,16 +249,20 @@ class InteriorPoint(SubproblemSolver):
             raise InvalidInput(
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
-        whole = compact_of(problem)
-        if whole is not None:
-            start = None
+        whole = without_bounds_of_norms(problem)
+        of_norms = None
+        if whole is not None and start is not None:
+            start, of_norms = whole.begun(start)
         terms = IntervalTerms.of(problem) if whole is None else (
             IntervalTerms.of(whole.problem, whole.norms))
         run = Attempt(terms, target, self.tol)
         # Of a perfect fit weights have no end; a multiplier may underflow.
         quiet = np.errstate(divide="ignore", over="ignore", invalid="ignore")
         with blas_threads(problem.n * problem.d), quiet:
-            status = self._follow(run, start)
+            if terms.cones.costly and run.go_straight(start, of_norms):
+                status = "optimal"
+            else:
+                status = self._follow(run, None if terms.cones.costly else start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
         if status in WITHOUT_SOLUTION:
             return SubproblemResult(status, np.zeros(0), np.zeros(0), info=info)
@@ -1348,7 +1341,7 @@ class Attempt:
         side, free = self.terms.problem.side, self.terms.problem.quadratic.free
         if side is None:
             return False
-        return not (free.any() and any(kind == "zero" for kind, _ in side.dims))
+        return not (free.any() and side.has("zero"))
 
     @property
     def reached(self) -> bool:
@@ -1541,11 +1534,32 @@ class Attempt:
 
     def begin_on_face(self, start: Start) -> bool:
         """Whether the start's face, if near enough, holds the optimum; the pair is kept anyway."""
+        f = self.terms
+        begun = self.begun(start)
+        if begun is None:
+            return False
+        theta, y = begun
+        self.consider(np.array(start.x, dtype=np.float64), theta, y)
+        if self.reached:
+            return True
+        if self.best is None or NEAR_FACE * self.best.size < self.gap < np.inf:
+            return False
+        inside = (theta > f.lo) & (theta < f.hi)
+        if not 0 < int((inside & (f.q == 0)).sum()) <= CROWDED * f.problem.d:
+            return False
+        self.solve_face(f.quadratic(), np.array(start.x), theta, y, inside)
+        return self.reached
+
+    def begun(self, start: Start) -> tuple[Array, Array] | None:
+        """Slopes of all terms and multipliers of a start; None where it is odd.
+
+        Multipliers of norms in the objective are 0.
+        """
         f, n = self.terms, self.terms.n
         if len(start.x) != f.problem.d or len(start.theta) != n:
-            return False
+            return None
         if not (np.isfinite(start.x).all() and np.isfinite(start.theta).all()):
-            return False
+            return None
         theta = np.zeros(len(f))
         given = np.array(start.theta, dtype=np.float64)
         theta[:n] = given
@@ -1559,22 +1573,43 @@ class Attempt:
             theta[len(f) - len(below):] = start.multipliers[below]
             both = np.concatenate([start.multipliers[equal], -given[f.tied]])
             y[: len(f.e)] = both[f.chosen]
-            y[len(f.e):] = start.multipliers[f.cones.at]
+            if not f.cones.costly:
+                y[len(f.e):] = start.multipliers[f.cones.at]
         if isinstance(f.problem.penalty, L1):
             at = np.flatnonzero(f.problem.penalty.kappa)
             free = -(f.problem.design.adjoint(given) + f.problem.linear
                      + f.problem.quadratic.apply(start.x))[at]
             theta[n + k: n + k + len(at)] = free
-        theta = np.clip(theta, f.lo, f.hi)
-        self.consider(np.array(start.x, dtype=np.float64), theta, y)
-        if self.reached:
-            return True
-        if self.best is None or NEAR_FACE * self.best.size < self.gap < np.inf:
+        return np.clip(theta, f.lo, f.hi), y
+
+    def go_straight(self, start: Start | None, of_norms: Array | None) -> bool:
+        """Whether Newton's method leads to the optimum of norms in the objective.
+
+        It does where none of them is 0 there, and nothing that holds the coordinates is active; and
+        from a start with multipliers `of_norms`, where norms and constraints are 0 as they were.
+        """
+        f, M = self.terms, self.terms.quadratic()
+        losses = f.counted | ~np.isinf(f.hi) | (f.lo < 0.0)
+        smooth = not (losses & (f.lo < f.hi)).any()
+        theta, y, x = np.zeros(len(f)), np.zeros(len(f.e) + len(f.cones.offset)), None
+        begun = None if start is None else self.begun(start)
+        if begun is not None and of_norms is not None:
+            (theta, y), x = begun, np.array(start.x, dtype=np.float64)
+            y[len(f.e):] = of_norms
+            self.consider(x, theta, y)
+            if self.reached:
+                return True
+            self.solve_face(M, x, theta, y, (theta > f.lo) & (theta < f.hi))
+            if self.reached:
+                return True
+        if not smooth:
             return False
-        inside = (theta > f.lo) & (theta < f.hi)
-        if not 0 < int((inside & (f.q == 0)).sum()) <= CROWDED * f.problem.d:
+        x = f.cones.lowest(M, f.problem.linear, (f.E, f.e), x)
+        if x is None:
             return False
-        self.solve_face(f.quadratic(), np.array(start.x), theta, y, inside)
+        y[len(f.e):] = f.cones.steepest(x)
+        none = np.zeros(len(f), dtype=bool)
+        self.solve_face(M, x, np.zeros(len(f)), y, none)
         return self.reached
 
     def go_to_face(self, x: Array) -> bool:

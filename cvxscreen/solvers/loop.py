@@ -205,6 +205,8 @@ def bounds_as_terms(problem: Problem) -> Reformulation | None:
     """`problem` with terms for its bounds, where columns can go then; else None."""
     if problem.side is None or problem.d < MANY_COLUMNS or problem.design.streamed:
         return None
+    if has_norms(problem):
+        return None
     found: Reformulation | None = loaded("cvxscreen.solvers.columns:BoundsAsTerms").of(problem)
     return found if found is not None and held_at_zero(found.equivalent) else None
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from cvxscreen.solvers.linear_program import Highs
     from cvxscreen.solvers.metric.solver import MetricSolver
     from cvxscreen.solvers.newton import Newton
+    from cvxscreen.solvers.norm_terms import Compact
     from cvxscreen.solvers.prox_newton import ProxNewton
     from cvxscreen.solvers.smo import Smo
 
@@ -183,12 +184,20 @@ def _is_for_interior_point(problem: Problem) -> bool:
     return bool(loaded("cvxscreen.solvers.columns:columns_can_go")(problem))
 
 
+def without_bounds_of_norms(problem: Problem) -> Compact | None:
+    """`problem` without the bounds of its norms, where its losses are many norms of residuals.
+
+    None where they are not. Only problems with as many cones wait for the module to be imported.
+    """
+    if problem.side is None or len(problem.side.dims) < MANY_CONES:
+        return None
+    found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
+    return found
+
+
 def has_norms(problem: Problem) -> bool:
     """Whether the losses of `problem` are many norms of residuals, whose bounds are eliminated."""
-    side = problem.side
-    if side is None or len(side.dims) < MANY_CONES:
-        return False
-    return bool(loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None)
+    return without_bounds_of_norms(problem) is not None
 
 
 def _kinks_beside_unit_terms(problem: Problem) -> bool:

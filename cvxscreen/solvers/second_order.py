@@ -37,6 +37,8 @@ FIRST_SHARE = 1.0
 """First products of slacks and multipliers, in units of their usual sizes."""
 LEAST_ROOM = 0.1
 """How far inside a first slack is at least, in units of what it is a length of."""
+SHORT = 8
+"""Rows of cones up to which these are summed row by row (100,000 cones of 3 rows: 0.4 ms for 2)."""
 
 
 @dataclass(eq=False)
@@ -101,9 +103,20 @@ class SecondOrderCones:
 
     # -- vectors of the cones ---------------------------------------------------------------
 
+    @cached_property
+    def height(self) -> int:
+        """Rows of each cone where all have as many, and few; else 0."""
+        sizes = np.diff(np.append(self.heads, len(self.offset)))
+        return int(sizes[0]) if len(sizes) and sizes[0] <= SHORT and np.ptp(sizes) == 0 else 0
+
     def sums(self, values: Array) -> Array:
         """Sums over the rows of each cone."""
-        return np.asarray(np.add.reduceat(values, self.heads, axis=0))
+        if not self.height or values.ndim > 1:
+            return np.asarray(np.add.reduceat(values, self.heads, axis=0))
+        out = values[:: self.height].copy()
+        for row in range(1, self.height):
+            out += values[row :: self.height]
+        return out
 
     def split(self, u: Array) -> tuple[Array, Array]:
         """Head and length of the rest, each of shape (c,)."""

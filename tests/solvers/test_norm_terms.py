@@ -7,7 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.solvers.norm_terms import Blocks, NormTerms
+from cvxscreen.core.norm_blocks import Blocks
+from cvxscreen.solvers.norm_terms import NormTerms
 
 
 def made(seed: int) -> tuple[NormTerms, np.random.Generator]:
@@ -23,7 +24,8 @@ def made(seed: int) -> tuple[NormTerms, np.random.Generator]:
     side = SideConstraints(sp.csr_matrix(F), rng.standard_normal(rows) * (F != 0).any(axis=1), dims)
     blocks = Blocks.of(side.matrix, sizes)
     assert blocks is not None
-    return NormTerms.made(blocks, side, np.arange(rows), rng.uniform(0.5, 2.0, 30)), rng
+    costs = rng.uniform(0.5, 2.0, 30)
+    return NormTerms.made(blocks, sizes, side.offset, np.arange(rows), costs), rng
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

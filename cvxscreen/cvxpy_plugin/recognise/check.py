@@ -235,8 +235,10 @@ def at_best_helpers(
     x = x.copy()
     if in_matrices is None:
         in_matrices = helpers_in_matrices(recognition)
-    others = np.setdiff1d(np.setdiff1d(helpers, in_matrices), _at_norms(problem, x, helpers))
-    others = np.setdiff1d(others, _at_residual_norms(problem, x, others))
+    others = np.setdiff1d(helpers, _at_residual_norms(problem, x, helpers))
+    others = np.setdiff1d(others, in_matrices)
+    if len(others):
+        others = np.setdiff1d(others, _at_norms(problem, x, others))
     columns = {int(j): problem.design.column(int(j)) for j in others}
     rises = [] if budgets is None else [
         budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
@@ -305,7 +307,7 @@ def helpers_in_matrices(recognition: Recognition) -> Index:
     They bound a nuclear norm, or a largest eigenvalue; none has its best value without the others.
     """
     side, helpers = recognition.problem.side, recognition.helpers()
-    if side is None or not len(helpers) or not any(kind == "psd" for kind, _ in side.dims):
+    if side is None or not len(helpers) or not side.has("psd"):
         return np.zeros(0, dtype=np.intp)
     frame = sp.csr_array(side.matrix)[:, helpers]
     flags = np.zeros(len(helpers), dtype=bool)
