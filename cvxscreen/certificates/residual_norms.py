@@ -29,9 +29,17 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen.core.norm_blocks import norm_frame
 from cvxscreen.core.problem import Problem
 
 Array = NDArray[np.float64]
+
+TINY = 1e-140
+"""Columns shorter than this have squares that are rounded as no others; longer than its inverse,
+too."""
+
+CHUNK = 64
+"""Products that are added up in double precision, before the sums are in extended."""
 
 UP = 1.0 + 1e-9
 """What a bound is rounded up by."""
@@ -86,17 +94,26 @@ class GrowthOfNorms(NamedTuple):
         if not (signs and (cost > 0.0).all()) or problem.linear[others].any() or not len(others):
             return None
         rows, owner = norms.tails
-        frame = sp.csr_matrix(side.matrix[rows][:, others])
+        apart = norm_frame(side)
+        frame = sp.csr_matrix(side.matrix[rows][:, others]) if apart is None else apart.blocks.matrix
         lengths = np.sqrt(np.asarray(frame.power(2).sum(axis=0)).ravel())
-        if not (lengths > 0.0).all():
+        if not (lengths.min() > TINY and lengths.max() < 1.0 / TINY):
             return None
         scaled = sp.csr_matrix(frame @ sp.diags(1.0 / lengths))
-        gram = (scaled.T @ scaled).toarray()
+        if apart is None:
+            gram = (scaled.T @ scaled).toarray()
+        else:
+            gram = apart.blocks.gram(np.ones(frame.shape[0])) / lengths / lengths[:, None]
         d, costs = len(others), cost / norms.scales
         # Columns of length 1: products are rounded as sums of m, the eigenvalues as of a matrix of
         # trace d.
         least = float(np.linalg.eigvalsh(gram)[0]) - 4.0 * d * gamma(len(rows) + 8 * d + 16)
-        squares = np.bincount(owner, np.asarray(scaled.power(2).sum(axis=1)).ravel(), len(costs))
+        of_rows = np.asarray(scaled.power(2).sum(axis=1)).ravel()
+        if apart is None:
+            squares = np.bincount(owner, of_rows, len(costs))
+        else:
+            sizes = norms.sizes
+            squares = np.add.reduceat(of_rows, np.cumsum(sizes) - sizes)
         steepest = float((np.sqrt(squares) / costs).max()) * UP
         if not least > 0.0:
             return None
@@ -115,7 +132,8 @@ def _residual_at_most(
 ) -> tuple[Array, Array]:
     """``|A' theta + q - F' mu|`` at most at the bounds, and at the other coordinates.
 
-    Long sums of F' mu are made in extended precision: of 100,000 rows rounding would be all.
+    Long sums of F' mu are made in extended precision, of sums of `CHUNK` products each: of 100,000
+    rows rounding would be all.
     """
     norms, wide = known.norms, np.longdouble
     cost = problem.linear[norms.heads]
@@ -126,15 +144,20 @@ def _residual_at_most(
     heads = np.abs(of_losses[norms.heads] + cost - pressed) + error[norms.heads]
     heads += gamma(8) * (cost + np.abs(pressed))
     frame = known.columns
-    products = frame.data.astype(wide) * mu[frame.indices]
-    starts = frame.indptr[:-1]
-    some = np.diff(frame.indptr) > 0
-    total, load = np.zeros(len(known.others), dtype=wide), np.zeros(len(known.others))
-    if some.any():
-        total[some] = np.add.reduceat(products, starts[some])
-        load[some] = np.add.reduceat(np.abs(products), starts[some])
+    products = frame.data * mu[frame.indices]
+    counts = np.diff(frame.indptr)
+    chunks = -(-counts // CHUNK)
+    owner = np.repeat(np.arange(len(counts)), chunks)
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(chunks) - chunks, chunks)
+    total, load = np.zeros(len(counts), dtype=wide), np.zeros(len(counts))
+    if len(owner):
+        starts, some = frame.indptr[owner] + CHUNK * number, counts > 0
+        firsts = np.flatnonzero(number == 0)
+        parts = np.add.reduceat(products, starts).astype(wide)
+        total[some] = np.add.reduceat(parts, firsts)
+        load[some] = np.add.reduceat(np.add.reduceat(np.abs(products), starts), firsts)
     value = np.asarray(np.abs(of_losses[known.others].astype(wide) - total), dtype=np.float64)
-    unit = 4.0 * float(np.finfo(wide).eps) * (np.diff(frame.indptr) + 8)
+    unit = (gamma(CHUNK + 2) + 4.0 * float(np.finfo(wide).eps) * (chunks + 8)) * UP
     return heads, value * UP + unit * load + error[known.others]
 
 

@@ -208,7 +208,7 @@ class SideConstraints(Immutable):
         object.__setattr__(self, "matrix", sp.csr_matrix(self.matrix, dtype=np.float64))
         object.__setattr__(self, "offset", np.array(self.offset, dtype=np.float64))
         # Of many cones few are of different kinds and sizes.
-        entries = tuple(map(tuple, self.dims))
+        entries: tuple[tuple[Any, Any], ...] = tuple(map(tuple, self.dims))  # type: ignore[arg-type]
         known = {entry: (str(entry[0]), int(entry[1])) for entry in set(entries)}
         object.__setattr__(self, "dims", tuple(map(known.__getitem__, entries)))
         if not (np.isfinite(self.matrix.data).all() and np.isfinite(self.offset).all()):

@@ -44,7 +44,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from cvxscreen._support.extensions import loaded, supplied
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core.losses import falls_without_end
@@ -59,8 +59,7 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.registry import without_bounds_of_norms
-from cvxscreen.solvers.second_order import SecondOrderCones
+from cvxscreen.solvers.second_order import SecondOrderCones, without_bounds_of_norms
 from cvxscreen.solvers.vertices import Curves, Face, settled
 
 Array = NDArray[np.float64]
@@ -1592,8 +1591,8 @@ class Attempt:
         losses = f.counted | ~np.isinf(f.hi) | (f.lo < 0.0)
         smooth = not (losses & (f.lo < f.hi)).any()
         theta, y, x = np.zeros(len(f)), np.zeros(len(f.e) + len(f.cones.offset)), None
-        begun = None if start is None else self.begun(start)
-        if begun is not None and of_norms is not None:
+        begun = None if start is None or of_norms is None else self.begun(start)
+        if begun is not None and start is not None:
             (theta, y), x = begun, np.array(start.x, dtype=np.float64)
             y[len(f.e):] = of_norms
             self.consider(x, theta, y)

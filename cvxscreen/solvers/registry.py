@@ -11,13 +11,13 @@ from cvxscreen._support.compiled import not_imported
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import plain_name, word
-from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.interface import SubproblemSolver
+from cvxscreen.solvers.second_order import without_bounds_of_norms
 
 if TYPE_CHECKING:
     from cvxscreen.solvers.dual_active_set import DualActiveSet
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from cvxscreen.solvers.linear_program import Highs
     from cvxscreen.solvers.metric.solver import MetricSolver
     from cvxscreen.solvers.newton import Newton
-    from cvxscreen.solvers.norm_terms import Compact
     from cvxscreen.solvers.prox_newton import ProxNewton
     from cvxscreen.solvers.smo import Smo
 
@@ -182,17 +181,6 @@ def _is_for_interior_point(problem: Problem) -> bool:
         return True
     # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
     return bool(loaded("cvxscreen.solvers.columns:columns_can_go")(problem))
-
-
-def without_bounds_of_norms(problem: Problem) -> Compact | None:
-    """`problem` without the bounds of its norms, where its losses are many norms of residuals.
-
-    None where they are not. Only problems with as many cones wait for the module to be imported.
-    """
-    if problem.side is None or len(problem.side.dims) < MANY_CONES:
-        return None
-    found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
-    return found
 
 
 def has_norms(problem: Problem) -> bool:

@@ -46,6 +46,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     column_sums,
     csr,
     repeated,
+    repeated_along,
     scale_rows,
     stack,
     stored,
@@ -298,7 +299,7 @@ def _matmul(expr: Any) -> Affine | None:
     else:
         return None
     if copies > 1:
-        left = sp.csr_array(sp.kron(sp.eye_array(copies, format="csr"), sp.csr_array(left)))
+        left = repeated_along(left, copies)
     if sp.issparse(left):
         left = sp.csr_array(left)
     part = read_affine(other)

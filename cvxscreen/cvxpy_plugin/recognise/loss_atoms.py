@@ -341,7 +341,8 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], tuple[Any, ..
 
 
 def with_attributes(
-    rest: Any, problem: Any, constraints: list[Any] | None = None, gone: frozenset[int] = frozenset()
+    rest: Any, problem: Any, constraints: list[Any] | None = None,
+    gone: frozenset[int] = frozenset(),
 ) -> tuple[Any, tuple[Any, ...]]:
     """What is `rest` of an objective, and the variables that neither it nor a constraint has.
 

@@ -69,6 +69,21 @@ def repeated(factor: Array) -> Scaled:
     return Scaled(np.broadcast_to(1.0, (len(factor), 1)), factor)
 
 
+def repeated_along(matrix: Matrix, copies: int) -> Any:
+    """The block diagonal matrix of so many copies, CSR: what ``matrix @ W`` does to vec(W)."""
+    one = csr(matrix)
+    rows, columns = one.shape
+    shift = np.arange(copies)
+    ends = (shift[:, None] * one.nnz + one.indptr[1:]).ravel()
+    return sp.csr_array(
+        (
+            np.tile(one.data, copies), (shift[:, None] * columns + one.indices).ravel(),
+            np.append(0, ends),
+        ),
+        shape=(copies * rows, copies * columns),
+    )
+
+
 def is_repeated(matrix: Matrix) -> bool:
     """Whether `matrix` is such a column."""
     return isinstance(matrix, Scaled) and _one_number(matrix.matrix)

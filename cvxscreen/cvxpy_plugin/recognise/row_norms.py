@@ -196,9 +196,9 @@ def numbers_of(norms: RowNorms, column: dict[int, int], size: int) -> Stack:
     """
     part = read_affine(norms.argument)
     k, height = len(norms.costs), norms.height
-    order = np.empty((k, height), dtype=np.intp)
-    order[:, 0], order[:, 1:] = norms.argument.size + np.arange(k), norms.entries
-    order = order.ravel()
+    table = np.empty((k, height), dtype=np.intp)
+    table[:, 0], table[:, 1:] = norms.argument.size + np.arange(k), norms.entries
+    order = table.ravel()
     first = column[norms.bounds.id]
     heads = sp.csr_array((np.ones(k), first + np.arange(k), np.arange(k + 1)), shape=(k, size))
     blocks = [_at(csr(block), column[key], size) for key, block in part.blocks.items()]

@@ -270,8 +270,7 @@ def _side_rows(
         rows += [np.array([one.head]) for one in short]
         parts.append(draft.current_rows[np.concatenate(rows)])
         dims += [(cone.kind, cone.size) for cone in long]
-    for rows in draft.standard.norms:
-        parts.append(draft.current_rows[rows])
+    parts += [draft.current_rows[span] for span in draft.standard.norms]
     dims += draft.standard.dims_of_norms
     stacked = sp.csr_array(sp.vstack(parts, format="csr"))
     held = without_columns(
