@@ -177,6 +177,17 @@ def balance(
     free = int(problem.quadratic.free.sum())
     if free == 0 or problem.n == 0:
         return theta
+    form = problem.quadratic
+    if isinstance(form, Quadratic) and form.untouched.sum() > FEW and problem.penalty is None:
+        # No slope moves what stands at a coordinate that no term has, as the bound of a norm.
+        stays = ~form.untouched | (problem.column_sizes > 0.0)
+        if (~stays).sum() > FEW:
+            index = np.flatnonzero(stays)
+            part = replace(
+                problem, design=problem.design.take_columns(index), quadratic=form.take(index),
+                linear=problem.linear[index], side=None, layout=None,
+            )
+            return balance(part, theta, target[stays[form.free]], margins)
     if free > FEW:
         theta, done = _repaired(problem, theta, target)
         # Fewer terms than coordinates, as beside the bounds of thousands of norms, balance none.

@@ -348,6 +348,7 @@ class CompiledProblem(Immutable):
     sign: float = field(default=1.0, init=False)
     groups: tuple[Any, ...] = field(default=(), init=False)
     shortened: tuple[Any, ...] = field(default=(), init=False)
+    norms: tuple[Any, ...] = field(default=(), init=False)
 
     def current(self) -> None:
         """None: a compiled problem says nothing of its parameters' values."""

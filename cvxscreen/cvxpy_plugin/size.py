@@ -230,15 +230,13 @@ OF_CONE = 3e-5
 """Seconds that a plain solve has to take for each cone that may be left out: what reading takes
 (20,000 x 10: 0.4 s for 2.4; 20,000 x 2: 0.35 for 0.4)."""
 
-NORM_FIRST, OF_NORM = 0.25, 5e-5
-"""Seconds that a plain solve has to take where norms of rows of residuals are added up, and for
-each of them: what reading takes (first calls, CPU, loaded: outputs of 20,000 x 10 in 4 dimensions
-1.2 s for 4.0, under an L1 norm 1.5 for 5.9)."""
-
-OF_DATA = 4.0
-"""Entries of the data for each row of these norms: of distances from a point, which have one each,
-reading takes longer than solving (20,000 x 3, 10 and 20 1.0, 6.0 and 5.2 s for 0.45, 1.4 and 3.3).
-"""
+SUMMED_NORMS, FIRST_NORMS = 0.12, 0.25
+"""Seconds that a plain solve has to take where norms of rows of residuals are added up, and what it
+has to take where screening is yet to be imported (CPU, loaded, first calls; estimates are 1 to 3
+times too high: distances from a point, 5,000 x 2, estimated 0.15, 50 ms for 50 to 77, in a new
+process 108; 10,000 x 3, estimated 0.4, 76 for 125 to 180, 126; 20,000 x 2 0.16 s for 0.31, 100,000
+x 2 0.46 for 1.6; outputs of 2,000 x 5 in 3 dimensions, estimated 0.12, 51 ms for 60 to 85, in a new
+process 119; 4,000 x 5, estimated 0.23, 62 for 120 to 170, 124; 50,000 x 10 in 4 1.0 s for 10)."""
 
 OF_DISTANCE = 1e-5
 """Seconds for each entry of the data in rows of squares or norms, each of which is a cone or as
@@ -397,6 +395,8 @@ class Size(NamedTuple):
 
     def first(self, solver: str = "") -> float:
         """`FIRST`, for the solver of CVXPY that it would be."""
+        if self.norms:
+            return FIRST_NORMS
         of_squares = self._seconds_of_squares() > self.seconds(solver)
         return FIRST_OSQP if self._osqp(solver) or of_squares else FIRST
 
@@ -802,7 +802,8 @@ class _Walk:
         if id(expr) in self.under_squares:
             return set()
         inner = expr.args[0]
-        return {k for k in _bare(inner) if expr.size > 1 or 2.0 * inner.size <= self.sizes[k]}
+        most = 1.0 if expr.size > 1 else 0.5  # of many points each is a residual
+        return {k for k in _bare(inner) if inner.size <= most * self.sizes[k]}
 
     def _is_length(self, expr: Any, rows: float, objective: bool) -> bool:
         """Whether `expr` is one norm, or squares that one number bounds."""
@@ -978,9 +979,7 @@ class _Walk:
             many = self.cones or found.norms
             terms = NEVER if by_seconds or many else float(OTHERWISE)
             if found.norms:
-                seconds = NORM_FIRST + OF_NORM * found.norms
-                if found.filled < OF_DATA * found.distances:  # distances from a point
-                    seconds = NEVER
+                seconds = SUMMED_NORMS
             elif self.cones:
                 seconds = BESIDE + OF_CONE * self.cones
             elif found.distances:

@@ -1748,7 +1748,9 @@ def optimum_on_face(
                 system = _FaceSystem(H[np.ix_(free, free)], B[:, free]) if free.any() else None
             except (sla.LinAlgError, ValueError):
                 return None
-        if system is None:
+        if system is None:  # x is known, and with it the norms' multipliers
+            if f.cones:
+                y = np.concatenate([y[:e], f.cones.moved(x, y[e:], np.zeros(len(y) - e))])
             break
         t = f.forward(x)
         slopes = theta.copy()
