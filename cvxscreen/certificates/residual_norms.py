@@ -95,7 +95,10 @@ class GrowthOfNorms(NamedTuple):
             return None
         rows, owner = norms.tails
         apart = norm_frame(side)
-        frame = sp.csr_matrix(side.matrix[rows][:, others]) if apart is None else apart.blocks.matrix
+        if apart is None:
+            frame = sp.csr_matrix(side.matrix[rows][:, others])
+        else:
+            frame = apart.blocks.matrix
         lengths = np.sqrt(np.asarray(frame.power(2).sum(axis=0)).ravel())
         if not (lengths.min() > TINY and lengths.max() < 1.0 / TINY):
             return None
@@ -125,6 +128,25 @@ class GrowthOfNorms(NamedTuple):
 
 _KNOWN: weakref.WeakKeyDictionary[Problem, GrowthOfNorms | None] = weakref.WeakKeyDictionary()
 """A problem never changes, and is judged at many points."""
+
+
+def _known(problem: Problem) -> GrowthOfNorms | None:
+    if problem not in _KNOWN:
+        _KNOWN[problem] = GrowthOfNorms.of(problem)
+    return _KNOWN[problem]
+
+
+def norms_alone_prove_nothing(problem: Problem) -> bool:
+    """Whether norms are all that holds the coordinates, and there are directions that they do not.
+
+    As where columns of the data stand twice: no certificate bounds what is left of a residual.
+    """
+    side, form = problem.side, problem.quadratic
+    if problem.n or side is None or problem.penalty is not None or not form.free.all():
+        return False
+    heads = side.residual_norms.heads
+    alone = len(heads) == len(side.dims) and int(np.count_nonzero(problem.linear)) == len(heads)
+    return alone and _known(problem) is None
 
 
 def _residual_at_most(
@@ -175,9 +197,7 @@ def norms_growth_cost(
     primal : float
         Objective at x.
     """
-    if problem not in _KNOWN:
-        _KNOWN[problem] = GrowthOfNorms.of(problem)
-    known, side = _KNOWN[problem], problem.side
+    known, side = _known(problem), problem.side
     if known is None or side is None or mu is None:
         return float("inf")
     of_heads, of_others = _residual_at_most(problem, theta, mu, known)

@@ -385,6 +385,8 @@ def imbalance_cost(
         return 0.0
     if free == 1:
         return _one_column(problem, theta, residual, residual_error, target, reach)
+    if free > FEW and not problem.column_sizes[problem.free_index].all():
+        return _if_exact(problem, theta, target)  # what no term has no slope takes up
     for spread in (False, True):
         order, room = _movable(problem, theta, spread)
         rows = _free_rows(problem, order)

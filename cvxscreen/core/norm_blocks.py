@@ -201,8 +201,7 @@ _FRAMES: weakref.WeakKeyDictionary[SideConstraints, NormFrame | None] = (
 
 
 def norm_frame(side: SideConstraints | None) -> NormFrame | None:
-    """The norms of residuals in `side` apart; None where there are few, or their data are sparse.
-    """
+    """The norms of residuals in `side` apart; None where they are few, or of sparse data."""
     if side is None or len(side.dims) < MANY_CONES:
         return None
     if side not in _FRAMES:

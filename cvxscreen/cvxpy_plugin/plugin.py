@@ -18,6 +18,7 @@ import numpy as np
 
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
+from cvxscreen.certificates.residual_norms import norms_alone_prove_nothing
 from cvxscreen.core.duality import balance, balance_with_multipliers, linear_at
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import (
@@ -513,6 +514,8 @@ def engine_solution(
         What earlier solves at other parameters have left.
     """
     problem = recognition.problem
+    if not request.insists and has_norms(problem) and norms_alone_prove_nothing(problem):
+        raise TooSlow(f"of some directions its norms say nothing: {CANNOT_PAY}")
     fine = fine_gap(problem)
     aim, near = min(request.tol, fine), NEARLY * fine
     if request.insists or asked.on_path:

@@ -629,6 +629,7 @@ class _Walk:
         semidefinite = any(v.attributes[name] for v in variables for name in ("PSD", "NSD"))
         self.squares, self.conic, self.beside = False, semidefinite, False
         self.other_norms = False
+        self.cones_in_constraints = semidefinite
         # Whether there are other cones than those of second order, or losses in constraints.
         self.other_kinds = semidefinite
         self.foreign: set[str] = set()
@@ -649,6 +650,7 @@ class _Walk:
         elif type(constraint) is cp.SOC:
             rows = float(constraint.args[0].size)
         self.conic |= type(constraint) not in ROWS
+        self.cones_in_constraints |= type(constraint) not in ROWS
         self.other_kinds |= type(constraint) not in (*ROWS, cp.SOC)
         if constraint.size == 1 and type(constraint.args[0]).__name__ in NORMS | {"quad_over_lin"}:
             self.bounds += weight
@@ -764,6 +766,7 @@ class _Walk:
             if here.size == 1 and name in ("max", "maximum", "sum_largest"):
                 self.levels += _largest_sums(here.args, of_any=name == "sum_largest")
             square = name in SQUARES or name == FORM
+            self.cones_in_constraints |= not objective and (square or name in CONIC | SPECTRAL)
             self.squares |= square
             self.conic |= name in CONIC or (square and not objective)
             beside = name in CONIC and id(here) not in self.under_squares
@@ -928,6 +931,8 @@ class _Walk:
             )
         if self.shared:
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
+        if self.cones_in_constraints and 2.0 * self.summed_norms >= max(terms, 1.0):
+            return f"norms of rows are added up beside cones in constraints: {CANNOT_PAY}"
         if tall and all(self.normed.get(key, 0.0) >= 0.5 * self.rows[key] for key in tall):
             return f"its loss (norms of many rows) {OF_A_KIND}"
         if self.spectral and not (held or terms):

@@ -1584,8 +1584,9 @@ class Attempt:
     def go_straight(self, start: Start | None, of_norms: Array | None) -> bool:
         """Whether Newton's method leads to the optimum of norms in the objective.
 
-        It does where none of them is 0 there, and nothing that holds the coordinates is active; and
-        from a start with multipliers `of_norms`, where norms and constraints are 0 as they were.
+        It does where none of them is 0 there, or those that are next to 0 where it stops, and no
+        constraint holds the coordinates; and from a start with multipliers `of_norms`, where norms
+        are 0 and constraints hold as they did.
         """
         f, M = self.terms, self.terms.quadratic()
         losses = f.counted | ~np.isinf(f.hi) | (f.lo < 0.0)
@@ -1603,12 +1604,16 @@ class Attempt:
                 return True
         if not smooth:
             return False
-        x = f.cones.lowest(M, f.problem.linear, (f.E, f.e), x)
-        if x is None:
+        x, ended = f.cones.lowest(M, f.problem.linear, (f.E, f.e), x)
+        if x is None or not np.isfinite(x).all():
             return False
+        theta, none = np.zeros(len(f)), np.zeros(len(f), dtype=bool)
         y[len(f.e):] = f.cones.steepest(x)
-        none = np.zeros(len(f), dtype=bool)
-        self.solve_face(M, x, np.zeros(len(f)), y, none)
+        if ended:
+            self.solve_face(M, x, theta, y, none)
+        if not self.reached:  # a median at one of its points, on which Newton's steps do not end
+            y[len(f.e):][f.cones.vanishing(x)[f.cones.owner] & (f.cones.tail > 0.0)] = 0.0
+            self.solve_face(M, x, theta, y, none)
         return self.reached
 
     def go_to_face(self, x: Array) -> bool:

@@ -52,6 +52,9 @@ NEWTON, CLOSE, LEAST_PART = 25, 1e-7, 1e-3
 good, and the least part of a step: where none of the norms is going to be 0 three to nine whole
 steps are enough (medians of 2,000 to 100,000 points, 10,000 x 8 in 3 outputs)."""
 
+NEXT = 1e-9
+"""By how much longer than the shortest norm, in units of what norms are, others are as short."""
+
 CROWDED = 3
 """With more equations of norms that are 0 for each coordinate a face is not looked at."""
 
@@ -275,14 +278,18 @@ class NormTerms(SecondOrderCones):
         s = self.slack(x)
         return self._steepest(s, s[self.heads])
 
+    def vanishing(self, x: Array) -> Mask:
+        """The norms that are next to 0 at x: the least one, and those that are as good as it."""
+        length = self.lengths(x)
+        return np.asarray(length <= length.min() + NEXT * self.spread)
+
     def lowest(
         self, M: Array, linear: Array, equal: tuple[Array, Array], x: Array | None
-    ) -> Array | None:
+    ) -> tuple[Array | None, bool]:
         """The least of ``1/2 <x, M x> + <q, x> + value(x)`` under ``E x + e = 0``, nearly.
 
         By Newton's method with shorter steps where it needs them, from x or from the least of
-        squares that are about as steep. None where it does not end: at a norm of 0 there is no
-        curvature.
+        squares that are about as steep; and whether it has ended. It does not at a norm of 0.
         """
         E, e = equal
         if x is None:
@@ -290,23 +297,23 @@ class NormTerms(SecondOrderCones):
             x = _newton_step(M + curvature, E, right - linear, -e)
         else:
             x = _newton_step(np.eye(len(x)), E, x, -e)  # the nearest that satisfies the equations
-        value = np.inf if x is None else self._objective(M, linear, x)
+        if x is None:
+            return None, False
+        value = self._objective(M, linear, x)
         for _ in range(NEWTON):
-            if x is None or not np.isfinite(value):
-                return None
             s = self.slack(x)
             length = s[self.heads]
-            if not length.min() > 0.0:
-                return None
+            if not (np.isfinite(value) and length.min() > 0.0):
+                return x, False
             weight = (self.costs / length)[self.owner] * self.tail
             H = M + self.blocks.gram(weight, np.sqrt(weight) * s / length[self.owner])
             g = M @ x + linear - self.adjoint(self._steepest(s, length))
             step = _newton_step(H, E, -g, np.zeros(len(e)))
             if step is None:
-                return None
+                return x, False
             fall = -float(g @ step)
             if fall <= CLOSE * abs(value):
-                return x + step
+                return x + step, True
             part, before = 1.0, value
             while True:
                 value = self._objective(M, linear, x + part * step)
@@ -314,9 +321,9 @@ class NormTerms(SecondOrderCones):
                     break
                 part *= 0.5
                 if part < LEAST_PART:
-                    return None
+                    return x, False
             x = x + part * step
-        return None
+        return x, False
 
     def _objective(self, M: Array, linear: Array, x: Array) -> float:
         return 0.5 * float(x @ (M @ x)) + float(linear @ x) + self.value(x)

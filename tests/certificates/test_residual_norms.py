@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,24 @@ def test_a_bad_answer_is_refused() -> None:
     problem = problem_of(blocks, offset, np.ones(300))
     whole, mu = point(problem, x, slopes * (1.0 - 1e-15))
     assert not certify(problem, whole, np.zeros(0), mu, tol=1e-3).ok
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_residual_of_long_sums_is_no_larger_than_its_bound(seed: int) -> None:
+    """Of 3,000 rows that balance up to rounding, exactly."""
+    rng = np.random.default_rng(seed)
+    blocks, offset = rng.standard_normal((3000, 2, 5)), rng.standard_normal((3000, 2))
+    problem = problem_of(blocks, offset, np.ones(3000))
+    mu = point(problem, np.zeros(5), 0.1 * rng.standard_normal((3000, 2)))[1].reshape(3000, 3)
+    flat, tails = blocks.reshape(6000, 5), mu[:, 1:].reshape(6000)
+    mu[:, 1:] = (tails - flat @ np.linalg.solve(flat.T @ flat, flat.T @ tails)).reshape(3000, 2)
+    known = residual_norms.GrowthOfNorms.of(problem)
+    assert known is not None
+    bound = residual_norms._residual_at_most(problem, np.zeros(0), mu.ravel(), known)[1]
+    ends = [Fraction(float(part)) for part in mu[:, 1:].ravel()]
+    for j in range(5):
+        exact = sum(Fraction(float(a)) * b for a, b in zip(flat[:, j], ends, strict=True))
+        assert abs(exact) <= Fraction(float(bound[j])) <= abs(exact) + Fraction(1, 10**11)
 
 
 def test_it_imports_nothing_that_solves() -> None:

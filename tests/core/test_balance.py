@@ -211,3 +211,29 @@ def test_what_cannot_come_nearer_stays() -> None:
     problem = Problem(Rows(A), losses, Quadratic(np.zeros(1)), np.zeros(1), side=side)
     theta, mu = np.array([1.0, 0.0]), np.zeros(1)
     assert module.balance_with_multipliers(problem, theta, mu, np.zeros(1)) == (theta, mu)
+
+
+def test_coordinates_that_no_term_has_are_left_as_they_are() -> None:
+    """Bounds of norms, beside coordinates that terms balance as they would alone."""
+    rng = np.random.default_rng(4)
+    n, d, k = 60, 2, 40
+    rows = np.hstack([rng.standard_normal((n, d)), np.zeros((n, k))])
+    losses = Losses(rng.standard_normal(n), *np.zeros((2, n)), -np.ones(n), np.ones(n))
+    whole = Problem(
+        design=Rows(rows), losses=losses, quadratic=Quadratic(np.zeros(d + k)),
+        linear=np.zeros(d + k),
+    )
+    alone = Problem(
+        design=Rows(rows[:, :d].copy()), losses=losses, quadratic=Quadratic(np.zeros(d)),
+        linear=np.zeros(d),
+    )
+    theta, target = rng.uniform(-0.9, 0.9, n), rng.standard_normal(d + k)
+    found = module.balance(whole, theta, target, rows @ np.zeros(d + k))
+    np.testing.assert_array_equal(
+        found, module.balance(alone, theta, target[:d], rows @ np.zeros(d + k))
+    )
+    np.testing.assert_allclose(rows[:, :d].T @ found, -target[:d], atol=1e-10)
+    cost = module.imbalance_cost(
+        whole, found, np.full(d + k, 1e-9), np.zeros(d + k), target, np.ones(n)
+    )
+    assert cost == np.inf

@@ -248,7 +248,7 @@ FAULTS = (
            "", "another problem is solved where a check is passed by",
            f"{SLACKS}::test_near_misses_are_left_to_the_cone_form"),
     slacks("any power as a square", DROPPED,
-           "if float(_values(expr.p, 1)[0]) != 2.0:\n            raise _Other\n        found",
+           "if float(_values(expr.p, 1)[0]) != 2.0:\n            raise OtherForm\n        found",
            "found", "another problem is solved where a check is passed by",
            f"{SLACKS}::test_other_powers_are_no_squares"),
     slacks("a squared slack without its zero", DROPPED,
