@@ -284,7 +284,7 @@ class Size(NamedTuple):
         Entries of the data in front of the tall variables.
     pieces : float
         Terms and constraints that were written one by one, where the objective squares the
-        coordinates.
+        coordinates or is a sum of norms.
     wide, height : float
         Entries of the data in front of variables that are not tall, but meet many of them, and that
         the objective squares; most rows that one of these is in.
@@ -519,6 +519,10 @@ KINKED = frozenset(
 
 NORMS = frozenset(("Pnorm", "PnormApprox"))
 """Atoms with one cone for each value: as many terms as values."""
+
+LONGEST = 64
+"""Entries of a single norm up to which it is read with those of rows: it is one block more, with as
+many rows. A longer one is a loss of its own for the rules."""
 
 SIMPLE = frozenset(("abs", "maximum", "minimum", "huber", "norm1"))
 """Those with one term for each of their values."""
@@ -774,6 +778,8 @@ class _Walk:
             self.other_norms |= beside and not (length or block)
             if name in KINKED:
                 self.kinds.add(name)
+            # A single norm stands for all that a loop has written.
+            summed_ones = objective and not block and id(here) not in self.under_squares
             for part in here.args:
                 below = 0.0
                 if name in KINKED:  # a maximum along an axis is one term for each of its values
@@ -781,7 +787,9 @@ class _Walk:
                     below = float(here.size if own else part.size)
                     # Of two values each they are those of a `maximum`.
                     self.grouped |= own and name == "max" and part.size > 2 * here.size
-                elif name in NORMS and here.size > 1:
+                elif name in NORMS and (
+                    here.size > 1 or (weight > 1.0 and summed_ones and part.size <= LONGEST)
+                ):
                     below = float(here.size)
                     # Norms of rows of residuals that are added up: their bounds are eliminated.
                     summed = objective and not (rows or block) and _dense_norm(here)
@@ -856,6 +864,7 @@ class _Walk:
                 coordinates=int(_total(self.sizes, self.residuals)), squares=self._folded(),
                 quadratic=not self.conic, reason=reason,
             )
+        of_norms = 2.0 * self.summed_norms >= max(terms, 1.0)
         shrunk = _total(self.smooth, (tall & self.shrunk) | normed)
         folded = 0.0 if self._lasso else self._folded()
         most = max([terms, *map(self._rows_of_data, many)])
@@ -866,7 +875,9 @@ class _Walk:
             terms=terms,
             coordinates=int(_total(self.sizes, coordinates)),
             filled=_total(self.entries, tall),
-            pieces=self.pieces if held else self.bounds if self.bounds >= LOOPED else 0.0,
+            pieces=(
+                self.pieces if held or of_norms else self.bounds if self.bounds >= LOOPED else 0.0
+            ),
             wide=_total(self.entries, broad),
             height=max((self.rows[key] for key in broad | many), default=0.0),
             squares=max(shrunk, folded),
@@ -885,7 +896,7 @@ class _Walk:
             tied=self.tied,
             curved=curved,
             blocks=bool(many & blocks) and (smooth or not curved),
-            norms=self.summed_norms if 2.0 * self.summed_norms >= terms else 0.0,
+            norms=self.summed_norms if of_norms else 0.0,
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))

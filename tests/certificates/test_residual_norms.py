@@ -125,6 +125,25 @@ def test_a_residual_of_long_sums_is_no_larger_than_its_bound(seed: int) -> None:
         assert abs(exact) <= Fraction(float(bound[j])) <= abs(exact) + Fraction(1, 10**11)
 
 
+def test_products_that_all_round_the_same_way_are_no_more_than_the_bound() -> None:
+    """They cancel as they are computed, but not exactly."""
+    rng = np.random.default_rng(0)
+    pairs = rng.uniform(0.5, 1.0, (20_000, 2))
+    off = [float(abs(Fraction(a) * Fraction(m) - Fraction(a * m)) / Fraction(a * m))
+           for a, m in pairs.tolist()]
+    a, m = pairs[int(np.argmax(off))]
+    n = 3000
+    entries = np.where(np.arange(n) < n // 2, a, -1.0)
+    problem = problem_of(entries[:, None, None], np.ones((n, 1)), np.ones(n))
+    tails = np.where(np.arange(n) < n // 2, m, a * m)
+    mu = point(problem, np.zeros(1), tails[:, None])[1]
+    known = residual_norms.GrowthOfNorms.of(problem)
+    assert known is not None
+    bound = residual_norms._residual_at_most(problem, np.zeros(0), mu, known)[1]
+    exact = (n // 2) * abs(Fraction(float(a)) * Fraction(float(m)) - Fraction(float(a * m)))
+    assert 0 < exact <= Fraction(float(bound[0]))
+
+
 def test_it_imports_nothing_that_solves() -> None:
     """As the certificate itself."""
     tree = ast.parse(Path(str(residual_norms.__file__)).read_text("utf-8"))

@@ -142,10 +142,10 @@ def test_in_safe_mode_every_cone_is_kept() -> None:
 
 
 def test_what_is_solved_as_quickly_as_it_is_read_is_left_to_cvxpy_at_once() -> None:
-    """The geometric median, and balls in the plane."""
+    """Balls in the plane; a geometric median is not, since it is read as it is written."""
     points = np.ones((20_000, 10))
     distances = cp.norm(points - cp.Variable((1, 10)), 2, axis=1)
-    assert measure(cp.Problem(cp.Minimize(cp.sum(distances)))).why_not()
+    assert not measure(cp.Problem(cp.Minimize(cp.sum(distances)))).why_not()
     assert not measure(cp.Problem(cp.Minimize(cp.max(distances)))).why_not()
     flat = cp.norm(points[:, :2] - cp.Variable((1, 2)), 2, axis=1)
     assert measure(cp.Problem(cp.Minimize(cp.max(flat)))).why_not()

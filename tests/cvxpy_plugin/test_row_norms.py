@@ -12,6 +12,7 @@ import pytest
 import cvxscreen
 from cvxscreen.core.norm_blocks import norm_frame
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.row_norms import numbers_of, take_row_norms
 from cvxscreen.cvxpy_plugin.size import measured
@@ -101,6 +102,14 @@ def in_columns() -> Any:
     return cp.Problem(cp.Minimize(cp.sum(cp.norm(V @ X.T - Y.T, 2, axis=0))), [V >= -0.5])
 
 
+def in_a_loop() -> Any:
+    """Single norms, each with a weight of its own, and a bound."""
+    x, w = cp.Variable(2), np.random.default_rng(1).uniform(0.1, 2, 300)
+    P = points(n=300)
+    loss = sum(w[i] * cp.norm(x - P[i]) for i in range(300))
+    return cp.Problem(cp.Minimize(loss), [x[0] >= 0.2])
+
+
 def beside_huber() -> Any:
     """Losses of another kind over the same rows."""
     rng = np.random.default_rng(3)
@@ -112,7 +121,7 @@ def beside_huber() -> Any:
 
 FORMS: list[Callable[[], Any]] = [
     median, weighted, outside, in_a_corner, on_a_line, pulled, two_that_meet, at_a_heavy_point,
-    on_twins, in_columns, beside_huber,
+    on_twins, in_columns, in_a_loop, beside_huber,
 ]
 
 
@@ -141,7 +150,7 @@ def test_answers_agree_with_clarabel(form: Callable[[], Any]) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_the_numbers_are_those_of_the_norms(form: Callable[[], Any]) -> None:
     """At random values: the objective is what the rows' lengths and the rest come to."""
-    problem = form()
+    problem = vectorised(form())
     rest, found, alone = take_row_norms(problem)
     assert sum(len(part.costs) for part in found) >= 300
     assert not {v.id for v in alone} & {v.id for v in rest.variables()}
@@ -222,20 +231,31 @@ def test_other_values_of_a_parameter_start_from_the_last_optimum(change: list[st
         assert_agree(problem, other)
 
 
-def test_a_start_takes_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that change a little, a median at one of its points: the face is the same."""
+@pytest.mark.parametrize("at_points", [False, True])
+def test_a_start_takes_no_path(at_points: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights change a little: medians on an edge, or each at a point of its own, stay there."""
     from cvxscreen.solvers.interior_point import InteriorPoint
 
-    x, w = cp.Variable(2), cp.Parameter(400, nonneg=True)
-    w.value = np.where(np.arange(400) == 7, 400.0, 1.0)
-    problem = cp.Problem(cp.Minimize(w @ to_points(points(), x)))
+    def made() -> tuple[Any, Any]:
+        x, y, w = cp.Variable(2), cp.Variable(2), cp.Parameter(400, nonneg=True, value=np.ones(400))
+        P, apart = points(), np.ones(400)
+        apart[7] = 400.0 if at_points else 1.0
+        loss = w @ cp.multiply(apart, to_points(P, x))
+        loss = loss + w @ cp.multiply(apart[::-1], to_points(P, y))
+        edge = [] if at_points else [x[0] + x[1] <= -1]
+        return cp.Problem(cp.Minimize(loss + 5 * cp.norm(x - y)), edge), w
+
+    problem, w = made()
     problem.solve(method="screen", always=True)
     monkeypatch.setattr(InteriorPoint, "_follow", lambda *_: pytest.fail("a path was followed"))
-    w.value = w.value * np.random.default_rng(0).uniform(0.9, 1.1, 400)
-    value = problem.solve(method="screen", always=True)
-    monkeypatch.undo()
-    assert value == pytest.approx(problem.solve("CLARABEL", **TIGHT), rel=1e-9)
-    np.testing.assert_allclose(x.value, points()[7], atol=1e-7)
+    new = np.random.default_rng(0).uniform(0.9, 1.1, 400)
+    w.value = new
+    problem.solve(method="screen", always=True)
+    other, w = made()
+    w.value = new
+    other.solve("CLARABEL", **TIGHT)
+    assert cvxscreen.Report.of(problem).solver == "builtin"
+    assert_agree(problem, other)
 
 
 def test_sizes_that_pay_are_screened_and_others_left_to_cvxpy() -> None:
@@ -248,6 +268,9 @@ def test_sizes_that_pay_are_screened_and_others_left_to_cvxpy() -> None:
     assert of(500)
     assert not of(10_000)
     assert not of(10_000, lambda x: x <= 3)
+    x = cp.Variable(2)
+    looped = cp.sum([cp.norm(x - p) for p in points(n=300)])
+    assert not measured(cp.Problem(cp.Minimize(looped))).why_not()
     assert "cones in constraints" in of(10_000, lambda x: cp.norm(x) <= 1)
 
 

@@ -82,7 +82,12 @@ def vectorised(problem: Any) -> Any:
         return problem
     groups: dict[tuple[Any, ...], TermGroup] = {}
     rest: list[Any] = []
+    far: dict[tuple[Any, ...], list[Term]] = {}
     for part in parts:
+        if _is_distance(part.expr):
+            key = part.expr.args[0].size, *(id(scale) for scale in part.scales)
+            far.setdefault(key, []).append(part)
+            continue
         rows: list[Row] = []
         try:
             shape = _template(part.expr, rows) if part.expr.size == 1 else None
@@ -95,14 +100,38 @@ def vectorised(problem: Any) -> Any:
         group = groups.setdefault(key, TermGroup(part.scales, part.expr))
         group.factors.append(part.factor)
         group.rows.append(rows)
+    variables = {variable.id: variable for variable in problem.variables()}
+    for alike in far.values():
+        whole = _summed_distances(problem, alike, variables)
+        rest += [part.written() for part in alike] if whole is None else [whole]
     if len(groups) + len(rest) > 0.5 * len(parts):
         return problem
-    variables = {variable.id: variable for variable in problem.variables()}
     made = [*rest, *(group.written(variables) for group in groups.values())]
     objective = type(problem.objective)(sum(made[1:], made[0]))
     whole = cp.Problem(objective, problem.constraints)
     # What CVXPY knows of the sign of an argument may be lost; the user's problem is then taken.
     return whole if whole.is_dcp() else problem
+
+
+def _is_distance(expr: Any) -> bool:
+    """Whether `expr` is the Euclidean norm of an affine vector without parameters."""
+    if type(expr).__name__ not in NORMS or expr.size != 1 or float(expr.p) != 2.0:
+        return False
+    inner = expr.args[0]
+    return inner.size > 1 and inner.is_affine() and not inner.parameters()
+
+
+def _summed_distances(problem: Any, parts: list[Term], variables: dict[int, Any]) -> Any:
+    """Norms of vectors that differ by constants as norms of rows; None where they do otherwise."""
+    if len(parts) < MANY:
+        return None
+    stacked = _stacked_vectors(problem, [part.expr.args[0] for part in parts], variables)
+    if stacked is None:
+        return None
+    whole = np.array([part.factor for part in parts]) @ cp.norm(stacked, 2, axis=1)
+    for scale in parts[0].scales:
+        whole = scale * whole
+    return whole
 
 
 class Term(NamedTuple):
@@ -341,25 +370,38 @@ def _stacked_distances(
     flat = {key: point.ravel(order="F") for key, point in points.items()}
     with preserved_values(problem.variables()):
         for key, variable in variables.items():
+            variable.save_value(points[key])
+        bounds = [float(np.sum(constraint.args[1].value)) for constraint in constraints]
+    for row, bound in zip(rows, bounds, strict=True):
+        ours, size = _value(row, flat)
+        if not abs(ours - bound) <= AGREEMENT * (1.0 + size + abs(bound)):
+            return None
+    stacked = _stacked_vectors(problem, inner, variables)
+    if stacked is None:
+        return None
+    lower = cp.norm(stacked, 2, axis=1) if kind == "norm" else cp.sum(cp.square(stacked), axis=1)
+    return lower <= stacked_rows(rows, variables)
+
+
+def _stacked_vectors(problem: Any, inner: list[Any], variables: dict[int, Any]) -> Any:
+    """Affine vectors that differ by constants as rows; None where they differ otherwise."""
+    points = _points(problem)
+    with preserved_values(problem.variables()):
+        for key, variable in variables.items():
             variable.save_value(np.zeros_like(points[key]))
         fixed = np.array([np.asarray(expr.value).ravel(order="F") for expr in inner])
         for key, variable in variables.items():
             variable.save_value(points[key])
         moved = np.array([np.asarray(expr.value).ravel(order="F") for expr in inner])
-        bounds = [float(np.sum(constraint.args[1].value)) for constraint in constraints]
     read = read_affine(inner[0])
-    shift = sum((csr(block) @ flat[key] for key, block in read.blocks.items()), 0.0)
+    shift = sum(
+        (csr(block) @ points[key].ravel(order="F") for key, block in read.blocks.items()), 0.0
+    )
     room = AGREEMENT * (1.0 + np.abs(fixed).max() + np.abs(moved).max())
     if not read.blocks or not np.abs(moved - fixed - shift).max() <= room:
         return None
-    for row, bound in zip(rows, bounds, strict=True):
-        ours, size = _value(row, flat)
-        if not abs(ours - bound) <= AGREEMENT * (1.0 + size + abs(bound)):
-            return None
     parts = [csr(block) @ as_vector(variables[key]) for key, block in read.blocks.items()]
-    stacked = fixed + cp.reshape(sum(parts[1:], parts[0]), (1, fixed.shape[1]), order="F")
-    lower = cp.norm(stacked, 2, axis=1) if kind == "norm" else cp.sum(cp.square(stacked), axis=1)
-    return lower <= stacked_rows(rows, variables)
+    return fixed + cp.reshape(sum(parts[1:], parts[0]), (1, fixed.shape[1]), order="F")
 
 
 class Bundle(NamedTuple):

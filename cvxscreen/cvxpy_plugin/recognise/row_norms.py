@@ -35,15 +35,11 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, csr
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, sum_of, summands_of
-from cvxscreen.cvxpy_plugin.size import NORMS, is_two
+from cvxscreen.cvxpy_plugin.size import LONGEST, NORMS, is_two
 from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-
-LONGEST = 64
-"""Entries of a single norm up to which it is read with those of rows: it is one block more, with as
-many rows. A longer one is a loss of its own for the rules."""
 
 
 class RowNorms(Immutable):
