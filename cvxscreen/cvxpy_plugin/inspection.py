@@ -19,6 +19,7 @@ certificates tell which one is wrong.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from time import process_time
@@ -190,7 +191,11 @@ class Explanation(Record):
                 ("coordinates", self.coordinates),
                 ("unpenalised", self.unpenalised),
                 *([("under an L1 norm", self.shrunk)] if self.shrunk else []),
-                *((f"side constraint ({kind})", size) for kind, size in self.side),
+                *(
+                    (f"side constraint ({kind})" if count == 1 else
+                     f"side constraints ({kind})", size if count == 1 else f"{count:,} of {size}")
+                    for (kind, size), count in Counter(self.side).items()
+                ),
                 *(("beside", words) for words in self.beside),
                 ("seconds (CPU)", self.seconds),
             ],

@@ -289,3 +289,11 @@ def test_blocks_are_told_apart_once_for_all_costs() -> None:
     np.testing.assert_array_equal(
         frame.blocks.matrix.toarray(), problem.side.matrix[frame.rows][:, frame.others].toarray()
     )
+
+
+def test_an_explanation_counts_cones_that_are_alike() -> None:
+    """Hundreds of norms are one line."""
+    text = str(cvxscreen.explain(outside()))
+    assert "side constraints (soc)" in text
+    assert "400 of 3" in text
+    assert len(text.splitlines()) < 12
