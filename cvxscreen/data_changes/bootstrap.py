@@ -128,7 +128,7 @@ def in_order(
     function whether they can begin, as `together` does, and have a clock of what one refit after
     another has cost.
     """
-    if block is None or not compiled_path(problem, "auto", many=True):
+    if block is None or not (own or compiled_path(problem, "auto", many=True)):
         yield from mapped(one, range(first, count), n_jobs)
         return
     k, compiled = first, own[0] if own else together

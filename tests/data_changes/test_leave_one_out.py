@@ -11,10 +11,13 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.many import LeftOutProofs
+from cvxscreen.core.problem import Quadratic
 from cvxscreen.data_changes import bootstrap as replicates
 from cvxscreen.data_changes import refits, row_refits
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.designs.rows import Rows
 
 X, y = two_gaussians(60, 3, seed=1)
 T = X @ np.array([1.0, -2.0, 0.5]) + np.sin(5.0 * X[:, 0])
@@ -77,7 +80,7 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
 
     steps = refits.faces
     monkeypatch.setattr(refits, "faces", seen)
-    margins, error, ok = refits.left_out_of([refits.Programs(solution, 1e-9)], index)
+    margins, error, ok = refits.left_out_of([refits.Programs(problem, solution, 1e-9)], index)
     assert ok.all()
     assert np.mean(settled) > 0.5  # the others are solved as programs
     for k in range(len(index)):
@@ -93,7 +96,7 @@ def test_a_relative_gap_that_is_enough_will_do_where_none_is_smaller() -> None:
     """As where the rounding of large slopes is more than the solvers' own tolerance."""
     problem = problems()["kernel"]
     solution, index = solve(problem, tol=1e-9), np.arange(0, 60, 5)
-    solver = refits.Programs(solution, 1e-30)
+    solver = refits.Programs(problem, solution, 1e-30)
     assert not refits.left_out_of([solver], index)[2].any()
     margins, error, ok = refits.left_out_of([solver], index, 1e-6)
     assert ok.all()
@@ -120,6 +123,118 @@ def test_the_best_of_all_answers_is_kept() -> None:
     np.testing.assert_array_equal(error, [1e-7, 1e-8, 1e-12])
     np.testing.assert_array_equal(margins, 10.0 * error)
     np.testing.assert_array_equal(ok, [False, True, True])
+
+
+WIDE = np.random.default_rng(7).normal(size=(40, 300)) / 17.0
+SIDES = np.where(WIDE[:, :9].sum(axis=1) + 0.1 * np.sin(np.arange(40.0)) > 0.0, 1.0, -1.0)
+VALUES = 4.0 * WIDE[:, 0] + np.sin(np.arange(40.0))
+
+
+def wide() -> dict[str, cvxscreen.Problem]:
+    """More features than rows."""
+    return {
+        "hinge": svm(WIDE, SIDES, C=0.8),
+        "float32": svm(WIDE.astype(np.float32), SIDES, C=0.5),
+        "weights": svm(WIDE, SIDES, C=0.5, sample_weight=np.linspace(0.0, 2.0, 40)),
+        "squared hinge": svm(WIDE, SIDES, loss="squared_hinge"),
+        "absolute": regression(WIDE, VALUES, C=0.6),
+        "epsilon": regression(WIDE, VALUES, loss="epsilon", epsilon=0.2),
+        "huber": regression(WIDE, VALUES, C=0.5, loss="huber"),
+        "quantile": regression(WIDE, VALUES, loss="quantile", tau=0.8),
+    }
+
+
+@pytest.mark.parametrize("name", wide())
+def test_rows_with_many_features_are_left_out_over_their_gram_matrix(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = wide()[name]
+    solution, alone = solve(problem, tol=1e-9), refits._refitted
+    monkeypatch.setattr(refits.PROGRAMS, "spent", refits.PROGRAMS.price)
+    monkeypatch.setattr(refits, "_refitted", None)  # nothing needs it
+    found = leave_one_out(solution, accuracy=1e-3)
+    assert found.decided.all()
+    assert found.refitted.any()
+    for i in np.flatnonzero(found.refitted):
+        [[_, low, high, value]] = alone(solution, np.array([i]), 1e-11, "certified")
+        if not found.classification:
+            target = problem.losses.b[i]
+            low, high, value = target - high, target - low, target - value
+        assert found.low[i] <= high
+        assert low <= found.high[i]
+        assert found.value[i] == pytest.approx(value, abs=1e-4)
+
+
+def test_a_gram_matrix_stands_for_rows_under_the_identity_alone() -> None:
+    """Not where M, a linear part, an intercept or lengths of rows are something else."""
+    problem = wide()["hinge"]
+    takes, ones = refits.of_rows_with_many_features, np.ones(300)
+    assert takes(problem)
+    margins = problem.design.matrix @ problem.design.matrix.T * np.outer(SIDES, SIDES)
+    over = refits.over_their_gram(problem)
+    found = over.design.forward(-over.design.adjoint(np.eye(40)[3]))
+    np.testing.assert_allclose(found, -margins[3], rtol=1e-12, atol=1e-14)
+    others = {
+        "quadratic": Quadratic(2.0 * ones), "linear": 0.1 * ones, "drift": 1e-9,
+        "design": Rows(WIDE, 2.0 * SIDES),
+    }
+    for name, value in others.items():
+        assert not takes(replace(problem, **{name: value}))
+    assert not takes(svm(WIDE, SIDES, intercept=True))
+    assert not takes(svm(sp.csr_matrix(WIDE), SIDES))
+    assert not takes(svm(X, y))
+
+
+def test_programs_that_rounding_makes_of_no_use_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of long rows that are nearly the same: after the first block all are refitted alone."""
+    monkeypatch.setattr(refits.PROGRAMS, "spent", refits.PROGRAMS.price)
+    monkeypatch.setattr(refits, "KERNEL_BLOCK", 4)
+    asked, certify = [], refits.LeftOutOfGram.certify
+
+    def certified(self: Any, index: Any, *arguments: Any) -> Any:
+        asked.extend(index)
+        return certify(self, index, *arguments)
+
+    def alone(solution: Any, terms: Any, tol: float, mode: str) -> Any:
+        return np.array([[terms[0], -1.0, 1.0, 0.0]])
+
+    monkeypatch.setattr(refits.LeftOutOfGram, "certify", certified)
+    monkeypatch.setattr(refits, "_refitted", alone)
+    solution = solve(svm(1e7 + WIDE, SIDES, C=0.8), tol=1e-6)
+    found = np.vstack(list(refits.refits_of_terms(solution, np.arange(12), 1e-6, "certified", 1)))
+    np.testing.assert_array_equal(np.sort(found[:, 0]), np.arange(12))
+    assert 0 < len(set(asked)) <= 4
+    assert (found[:, 3] == 0.0).all()
+
+
+def test_rows_with_many_features_wait_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two refits tell what the others would cost; with an intercept all are made alone."""
+    solution, alone = solve(wide()["hinge"], tol=1e-9), []
+
+    def one(*arguments: Any) -> Any:
+        alone.append(arguments)
+        return refitted(*arguments)
+
+    refitted = refits._refitted
+    monkeypatch.setattr(refits, "_refitted", one)
+    monkeypatch.setattr(CompileClock, "bought", property(lambda clock: clock.due))
+    monkeypatch.setattr(refits.PROGRAMS, "spent", 0.0)
+    monkeypatch.setattr(refits.PROGRAMS, "price", 1e9)
+    monkeypatch.setattr(refits.PROGRAMS, "before", 0.0)
+    slow = leave_one_out(solution)
+    assert len(alone) == slow.refitted.sum()
+    alone.clear()
+    monkeypatch.setattr(refits.PROGRAMS, "price", 1e-9)
+    monkeypatch.setattr(refits.PROGRAMS, "spent", 0.0)
+    found = leave_one_out(solution)
+    assert len(alone) <= 2 < found.refitted.sum()
+    np.testing.assert_array_equal(found.low > 0, slow.low > 0)
+    with_one = solve(svm(WIDE, SIDES, C=0.8, intercept=True), tol=1e-9)
+    for others in (with_one, solve(svm(sp.csr_matrix(WIDE), SIDES, C=0.8), tol=1e-9)):
+        alone.clear()
+        assert leave_one_out(others).refitted.sum() <= len(alone)
 
 
 def of_rows() -> dict[str, cvxscreen.Problem]:

@@ -43,6 +43,8 @@ paths = of("data_changes/row_refits.py", "data_changes/test_leave_one_out.py"
 WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
 margins = of("data_changes/leave_one_out.py", WITHOUT)
 blocks = of("data_changes/refits.py", WITHOUT)
+features = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
+              "::test_a_gram_matrix_stands_for_rows_under_the_identity_alone")
 SCORES = "data_changes/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
@@ -236,6 +238,18 @@ FAULTS = (
              "self.total[:d] - 0.0 * self.parts[W.index, :d]",
              "refits without a term are those with it",
              f"{CERTIFIED}::test_a_left_out_term_is_a_weight_of_zero"),
+    features("a Gram matrix of rows without their labels", SIGN,
+             "Gram(kernel, design.scale), problem.losses", "Gram(kernel), problem.losses",
+             "left-out classes of rows with many features are decided at other margins"),
+    features("a Gram matrix for rows under another M", DROPPED,
+             "bool((problem.quadratic.diagonal == 1.0).all())", "True",
+             "left-out classes are those of another regulariser"),
+    features("a Gram matrix for rows beside a linear part", DROPPED,
+             "and not problem.linear.any() and problem.drift ==", "and problem.drift ==",
+             "left-out classes are those of another objective"),
+    features("a Gram matrix for rows of other lengths", DROPPED,
+             "bool((np.abs(design.scale) == 1.0).all())", "True",
+             "left-out classes are those of other rows"),
     without("terms beyond those near that left their piece", DROPPED,
             "gap[left] = np.inf", "pass",
             "a left-out answer far from optimal is certified"),
