@@ -66,6 +66,7 @@ from cvxscreen.solvers.registry import (
     fine_gap,
     has_norms,
 )
+from cvxscreen.solvers.second_order import without_bounds_of_norms
 from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
 from cvxscreen.solvers.solve import InUnits, solve_problem
 
@@ -514,8 +515,9 @@ def engine_solution(
         What earlier solves at other parameters have left.
     """
     problem = recognition.problem
-    if not request.insists and has_norms(problem) and norms_alone_prove_nothing(problem):
-        raise TooSlow(f"of some directions its norms say nothing: {CANNOT_PAY}")
+    reason = "" if request.insists else _why_no_norms(problem)
+    if reason:
+        raise TooSlow(f"{reason}: {CANNOT_PAY}")
     fine = fine_gap(problem)
     aim, near = min(request.tol, fine), NEARLY * fine
     if request.insists or asked.on_path:
@@ -542,6 +544,26 @@ def engine_solution(
         )
     close = found.certificate.relative_gap <= near
     return replace(found, status="inaccurate") if close and found.status == TIME else found
+
+
+def _why_no_norms(problem: Problem) -> str:
+    """Why norms of residuals are better left to CVXPY; an empty text where they are not.
+
+    Where there is a bound of something else (``norm_inf(W)``, ``norm1(W) <= r``, 4,000 to 8,000 x 6
+    in 3 outputs) the path stops early, or takes 0.7 times what a plain solve does or more.
+    """
+    whole = without_bounds_of_norms(problem)
+    if whole is None:
+        return ""
+    if norms_alone_prove_nothing(problem):
+        return "of some directions its norms say nothing"
+    inner = whole.problem
+    unseen = (whole.norms.column_squares == 0.0) & (inner.column_sizes == 0.0)
+    bounds = unseen & inner.quadratic.free & (inner.linear != 0.0)
+    if inner.side is not None:
+        held = np.bincount(inner.side.matrix.indices, minlength=inner.d) > 0
+        bounds |= unseen & inner.quadratic.free & held
+    return "a bound of another term stands beside its norms" if bounds.any() else ""
 
 
 UNBALANCED = 1e-8

@@ -12,6 +12,7 @@ import pytest
 import cvxscreen
 from cvxscreen.core.norm_blocks import norm_frame
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin import request
 from cvxscreen.cvxpy_plugin.recognise.python_loops import vectorised
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.row_norms import numbers_of, take_row_norms
@@ -297,3 +298,26 @@ def test_an_explanation_counts_cones_that_are_alike() -> None:
     assert "side constraints (soc)" in text
     assert "400 of 3" in text
     assert len(text.splitlines()) < 12
+
+
+@pytest.mark.parametrize("kind", ["norm_inf", "budget", "twice"])
+def test_norms_that_cannot_pay_are_given_up_before_anything_is_solved(
+    kind: str, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beside a bound of something else, and where a column stands twice."""
+    from cvxscreen.cvxpy_plugin.plugin import _why_no_norms
+
+    rng = np.random.default_rng(6)
+    X, W = rng.standard_normal((300, 4)), cp.Variable((4, 2))
+    X[:, 1] = X[:, 0] if kind == "twice" else X[:, 1]
+    loss = cp.sum(cp.norm(X @ W - rng.standard_normal((300, 2)), axis=1))
+    if kind == "norm_inf":
+        loss = loss + 5 * cp.norm(W, "inf")
+    problem = cp.Problem(cp.Minimize(loss), [cp.norm1(W) <= 1] if kind == "budget" else [])
+    assert _why_no_norms(recognise(problem).problem)
+    assert not _why_no_norms(recognise(median()).problem)
+    monkeypatch.setattr(request, "STEP_ASIDE", True)
+    monkeypatch.setattr(type(measured(problem)), "why_not", lambda *_: "")
+    value = problem.solve(method="screen")
+    assert "leaving some out cannot pay" in cvxscreen.Report.of(problem).reason
+    assert value == pytest.approx(problem.solve("CLARABEL"), rel=1e-8)
