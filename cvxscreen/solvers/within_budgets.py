@@ -124,20 +124,26 @@ def _over_all(
     try:
         with blas_threads(whole.n * whole.d), np.errstate(all="ignore"):
             path = PrimalDualPath(terms)
-            while path.estimate() > BUDGET_GAP * path.size() and steps < max_steps:
+            last = best = path.estimate() / path.size()
+            run, weights = Attempt(terms, 0.0), path.weights
+            # Once rounding is what is left of the residuals, the next steps make them larger.
+            while best > BUDGET_GAP and not best < BUDGET_USABLE < last and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:
                     break
                 steps += 1
-            if not path.estimate() <= BUDGET_USABLE * path.size():
-                return None
+                last = path.estimate() / path.size()
+                if last < best:
+                    best, weights = last, path.weights.copy()
+                    theta = path.theta / np.where(terms.part >= 0, path.of_terms(weights), 1.0)
+                    run.best = PrimalDualPair(path.x, theta, path.multipliers, 0.0, 0.0)
     except (sla.LinAlgError, ValueError):
         return None
-    theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
-    run = Attempt(terms, 0.0)
-    run.best = PrimalDualPair(terms.at_bounds(path.x), theta, path.multipliers, 0.0, 0.0)
+    if run.best is None or not best <= BUDGET_USABLE:
+        return None
+    run.best = replace(run.best, x=terms.at_bounds(run.best.x))
     x, slopes, multipliers = run.answer()
     slopes_of = tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
-    return WithinBudgets(x, slopes_of, path.weights, multipliers, steps)
+    return WithinBudgets(x, slopes_of, weights, multipliers, steps)
 
 
 MANY_COLUMNS = 400
