@@ -28,8 +28,8 @@ guess, too).
 **Extrapolation.** Epochs in one and the same order fall along few directions: once the gap is
 small, the combination of the last ones whose differences nearly cancel, within the boxes, takes
 their place where its dual objective is higher (Bertrand & Massias 2021), at the centre that an
-unpenalised coordinate has just then. One order is not for all data: where the combination brings
-next to nothing, ten epochs in ever new orders come before the next one.
+unpenalised coordinate has just then. One order is not for all data: where over sparse rows the
+combination brings next to nothing, ten epochs in ever new orders come before the next one.
 
 **Copying.** Where few terms are left, their rows and losses are copied to lie together: what a
 visit reads beside its row is else spread over as many cache lines as there are arrays.
@@ -190,7 +190,8 @@ LITTLE, REST = 2e-4, 10
 """Share of the gap from which on an extrapolation has helped, and epochs in ever new orders after
 one that has not. On counts of words, 4,000 x 12,000, where the gain is 1e-5 to 5e-4 of it, one
 order costs far more than it brings (hinge, C = 0.1: 270 passes, never done, for 64; so 72); 1e-4
-and 1e-3, 5 and 20 epochs do as well, or up to a fifth less."""
+and 1e-3, 5 and 20 epochs do as well, or up to a fifth less. Dense rows keep their order: 1,000 x
+1,000, C = 1, 82 passes, and 98 otherwise, 3,000 x 300, C = 0.01, 41 and 90."""
 PIVOTS_EACH, PIVOTS_LEAST = 1.0, 100
 """Pivots for each active term at most, and so many more: where it takes more the face was none."""
 
@@ -1084,7 +1085,7 @@ def descend(
             if past > COMBINED:
                 gain = extrapolate(rows, terms, theta, v, work, count)
                 past = 1
-                if not gain >= LITTLE * gap:
+                if rows.indices.size and not gain >= LITTLE * gap:
                     rest, past = done + REST, 0
         if promised or done < WINDOW:
             continue
