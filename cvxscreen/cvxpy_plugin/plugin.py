@@ -60,13 +60,13 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath, before_loading, one_purchase, ready
 from cvxscreen.solvers.interface import WITHOUT_SOLUTION, Start
+from cvxscreen.solvers.norm_terms import compact
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,
     fine_gap,
     has_norms,
 )
-from cvxscreen.solvers.second_order import without_bounds_of_norms
 from cvxscreen.solvers.solution import LazyNumbers, Round, Solution
 from cvxscreen.solvers.solve import InUnits, solve_problem
 
@@ -552,7 +552,7 @@ def _why_no_norms(problem: Problem) -> str:
     Where there is a bound of something else (``norm_inf(W)``, ``norm1(W) <= r``, 4,000 to 8,000 x 6
     in 3 outputs) the path stops early, or takes 0.7 times what a plain solve does or more.
     """
-    whole = without_bounds_of_norms(problem)
+    whole = compact(problem)
     if whole is None:
         return ""
     if norms_alone_prove_nothing(problem):

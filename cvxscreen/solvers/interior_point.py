@@ -59,7 +59,8 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.second_order import SecondOrderCones, without_bounds_of_norms
+from cvxscreen.solvers.norm_terms import compact
+from cvxscreen.solvers.second_order import SecondOrderCones
 from cvxscreen.solvers.vertices import Curves, Face, settled
 
 Array = NDArray[np.float64]
@@ -187,7 +188,7 @@ def unfit(problem: Problem) -> str:
     """Why `InteriorPoint` does not take `problem`; empty if it does."""
     if not isinstance(problem.design, Rows):
         return "its data are not rows in memory"
-    whole = without_bounds_of_norms(problem)
+    whole = compact(problem)
     if whole is not None:
         problem = whole.problem
     if problem.d > MOST_COORDINATES:
@@ -248,7 +249,7 @@ class InteriorPoint(SubproblemSolver):
             raise InvalidInput(
                 f"`solver` is 'interior_point', which does not take this problem because {reason}."
             )
-        whole = without_bounds_of_norms(problem)
+        whole = compact(problem)
         of_norms = None
         if whole is not None and start is not None:
             start, of_norms = whole.begun(start)

@@ -28,6 +28,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.norm_blocks import Blocks, NormFrame, norm_frame
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
@@ -118,6 +119,8 @@ def compact(problem: Problem) -> Compact | None:
 
     Nor where their blocks are sparse.
     """
+    if problem.side is None or len(problem.side.dims) < MANY_CONES:
+        return None
     if problem not in _KNOWN:
         _KNOWN[problem] = _compact(problem)
     return _KNOWN[problem]

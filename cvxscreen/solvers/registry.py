@@ -11,13 +11,13 @@ from cvxscreen._support.compiled import not_imported
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import plain_name, word
+from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.interface import SubproblemSolver
-from cvxscreen.solvers.second_order import without_bounds_of_norms
 
 if TYPE_CHECKING:
     from cvxscreen.solvers.dual_active_set import DualActiveSet
@@ -184,8 +184,13 @@ def _is_for_interior_point(problem: Problem) -> bool:
 
 
 def has_norms(problem: Problem) -> bool:
-    """Whether the losses of `problem` are many norms of residuals, whose bounds are eliminated."""
-    return without_bounds_of_norms(problem) is not None
+    """Whether the losses of `problem` are many norms of residuals, whose bounds are eliminated.
+
+    Only problems with as many cones wait for the module that tells to be imported.
+    """
+    if problem.side is None or len(problem.side.dims) < MANY_CONES:
+        return False
+    return loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None
 
 
 def _kinks_beside_unit_terms(problem: Problem) -> bool:

@@ -18,17 +18,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.extensions import loaded
-from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.problem import Problem
-
-if TYPE_CHECKING:
-    from cvxscreen.solvers.norm_terms import Compact
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -371,14 +366,3 @@ class Scaling:
     def steps(self, dx: Array, rest: Array, apart: Array) -> tuple[Array, Array]:
         """Of slacks and multipliers, where x moves by `dx`."""
         return self.cones.matrix @ dx + apart, self.undone(rest - self.matrix @ dx)
-
-
-def without_bounds_of_norms(problem: Problem) -> Compact | None:
-    """`problem` without the bounds of its norms, where its losses are many norms of residuals.
-
-    None where they are not. Only problems with as many cones wait for the module to be imported.
-    """
-    if problem.side is None or len(problem.side.dims) < MANY_CONES:
-        return None
-    found: Compact | None = loaded("cvxscreen.solvers.norm_terms:compact")(problem)
-    return found
