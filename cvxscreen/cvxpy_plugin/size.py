@@ -238,6 +238,11 @@ process 108; 10,000 x 3, estimated 0.4, 76 for 125 to 180, 126; 20,000 x 2 0.16 
 x 2 0.46 for 1.6; outputs of 2,000 x 5 in 3 dimensions, estimated 0.12, 51 ms for 60 to 85, in a new
 process 119; 4,000 x 5, estimated 0.23, 62 for 120 to 170, 124; 50,000 x 10 in 4 1.0 s for 10)."""
 
+FEW_BOUND, BOUND_NORMS = 4, 0.8
+"""The first for up to so many coordinates that constraints hold: medians within a box, a polygon or
+the simplex (9,000 x 2 240 to 260 ms for 180 to 250, 20,000 x 2, estimated 0.6, 0.24 to 0.6 s for
+0.4 to 0.6, 100,000 x 2 1.9 for 2.5 to 2.7)."""
+
 OF_DISTANCE = 1e-5
 """Seconds for each entry of the data in rows of squares or norms, each of which is a cone or as
 many as it has entries (distances from a point, 2,000 x 2 to 20,000 x 10: 0.8 to 6 times)."""
@@ -995,7 +1000,8 @@ class _Walk:
             many = self.cones or found.norms
             terms = NEVER if by_seconds or many else float(OTHERWISE)
             if found.norms:
-                seconds = SUMMED_NORMS
+                few = bound and found.coordinates <= FEW_BOUND
+                seconds = BOUND_NORMS if few else SUMMED_NORMS
             elif self.cones:
                 seconds = BESIDE + OF_CONE * self.cones
             elif found.distances:
