@@ -164,7 +164,7 @@ class LeftOutOfRows:
 
         Parameters
         ----------
-        terms, own : array of int, shape (K,)
+        index, own : array of int, shape (K,)
             The terms that are left out, and where among those near they are; -1 where not.
         X, theta : array, shape (K, d) and (K, m)
             The answers, and the slopes of the terms near.
