@@ -225,7 +225,10 @@ def test_who_solves_the_reduced_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"), [*((name, 0) for name in sorted(PROBLEMS)), ("cvar", 2), ("cvar_program", 2)]
+    ("name", "seed"), [
+        *((name, 0) for name in sorted(PROBLEMS)),
+        ("levels_with_a_cost", 1), ("cvar", 2), ("cvar_program", 2),
+    ],
 )
 def test_the_built_in_method_solves_each(name: str, seed: int) -> None:
     """Without a solver of CVXPY, which would hide that it has not.
@@ -237,8 +240,18 @@ def test_the_built_in_method_solves_each(name: str, seed: int) -> None:
     assert found is not None
     truth = solved(PROBLEMS[name](400, 5, seed), solver="CLARABEL", **TIGHT)
     sign = -1.0 if isinstance(truth.objective, cp.Maximize) else 1.0
-    value = sign * budgeted.objective.primal(found.x)
+    objective = budgeted.objective
+    value = sign * objective.primal(found.x)
     assert value == pytest.approx(truth.value, rel=1e-6, abs=1e-8)
+    pulls = [objective.linear, objective.quadratic.apply(found.x)]
+    if objective.side is not None:
+        pulls.append(-objective.side.adjoint(found.multipliers))
+    for part, slopes, weight in zip(
+        budgeted.parts, found.slopes, (1.0, *found.weights), strict=True
+    ):
+        pulls.append(weight * part.design.adjoint(slopes))
+        pulls.append(weight * part.linear if part is not objective else 0.0 * part.linear)
+    assert np.abs(sum(pulls)).max() <= 1e-6 * np.abs(pulls).max()
 
 
 def test_a_relaxation_that_runs_away_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ FAULTS = (
             "0.0 * f.adjoint(np.where(f.part == budget, Dv, 0.0))",
             "nothing is solved within a budget", f"{WITHIN}::test_within_a_budget"),
     built_in("slopes within a budget are handed back times its multiplier", DROPPED,
-             "theta = path.theta / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)",
+             "theta = path.theta / np.where(terms.part >= 0, path.of_terms(weights), 1.0)",
              "theta = path.theta / np.where(terms.part >= 0, 1.0, 1.0)",
              "slopes that do not belong to the answer", f"{WITHIN}::test_within_a_budget"),
     built_in("columns that would pay are not let in", DROPPED,
