@@ -17,6 +17,10 @@ the columns of N and ``G = D^-1 N' N D^-1``:
 
 At the bounds themselves ``r_h (x_h - y_h) <= max_h |r_h| / q_h (sum_h q_h |x_h| + B)``. Constraints
 only make the set of y smaller.
+
+A linear cost l of the other coordinates is ``-N' v``, v as u above. As ``<v, N y + b>`` is at most
+``kappa sum_h c_h |N_h y + b_h|``, with ``kappa = max_h |v_h| / c_h``, both sums are then at most
+``(B - <v, b>) / (1 - kappa)`` where ``kappa < 1``.
 """
 
 from __future__ import annotations
@@ -40,6 +44,9 @@ too."""
 
 CHUNK = 64
 """Products that are added up in double precision, before the sums are in extended."""
+
+LEAST_KEPT = 1e-3
+"""A linear cost nearer to what the norms bound leaves better points too far away."""
 
 UP = 1.0 + 1e-9
 """What a bound is rounded up by."""
@@ -65,6 +72,8 @@ class GrowthOfNorms(NamedTuple):
         A lower bound of ``lambda_min(G)``.
     steepest : float
         An upper bound of ``max_h |N_h D^-1|_F / c_h``.
+    kept, shift : float
+        A lower bound of ``1 - kappa`` and an upper bound of ``-<v, b>``.
     """
 
     norms: Any
@@ -76,6 +85,8 @@ class GrowthOfNorms(NamedTuple):
     columns: Any
     least: float
     steepest: float
+    kept: float
+    shift: float
 
     @classmethod
     def of(cls, problem: Problem) -> GrowthOfNorms | None:
@@ -91,7 +102,7 @@ class GrowthOfNorms(NamedTuple):
         others = np.flatnonzero(~bounds)
         cost = problem.linear[norms.heads]
         signs = bool((f.lo <= 0.0).all() and (f.hi >= 0.0).all())
-        if not (signs and (cost > 0.0).all()) or problem.linear[others].any() or not len(others):
+        if not (signs and (cost > 0.0).all()) or not len(others):
             return None
         rows, owner = norms.tails
         apart = norm_frame(side)
@@ -111,18 +122,34 @@ class GrowthOfNorms(NamedTuple):
         # Columns of length 1: products are rounded as sums of m, the eigenvalues as of a matrix of
         # trace d.
         least = float(np.linalg.eigvalsh(gram)[0]) - 4.0 * d * gamma(len(rows) + 8 * d + 16)
+
+        def by_norm(squares: Array) -> Array:
+            if apart is None:
+                return np.sqrt(np.bincount(owner, squares, len(costs)))
+            return np.sqrt(np.add.reduceat(squares, np.cumsum(norms.sizes) - norms.sizes))
+
         of_rows = np.asarray(scaled.power(2).sum(axis=1)).ravel()
-        if apart is None:
-            squares = np.bincount(owner, of_rows, len(costs))
-        else:
-            sizes = norms.sizes
-            squares = np.add.reduceat(of_rows, np.cumsum(sizes) - sizes)
-        steepest = float((np.sqrt(squares) / costs).max()) * UP
+        steepest = float((by_norm(of_rows) / costs).max()) * UP
         if not least > 0.0:
             return None
+        kept, shift = 1.0, 0.0
+        linear = problem.linear[others] / lengths
+        if linear.any():
+            v = -(scaled @ np.linalg.solve(gram, linear))
+            b = side.offset[rows if apart is None else apart.rows]
+            rounding = gamma(len(rows) + 8)
+            missing = np.abs(linear + scaled.T @ v) + rounding * (
+                np.abs(linear) + abs(scaled).T @ np.abs(v))
+            # What v misses l by is another such product, of rows at most so long in units of c.
+            more = steepest * float(np.linalg.norm(missing)) / least * UP
+            kept -= float((by_norm(v * v) / costs).max()) * UP + more
+            shift = -float(v @ b) + rounding * float(np.abs(v) @ np.abs(b))
+            shift += more * float(costs @ by_norm(b * b)) * UP
+            if not kept > LEAST_KEPT:
+                return None
         return cls(
             norms, others, rows, owner, costs, lengths,
-            sp.csc_matrix(side.matrix[:, others]), least, steepest,
+            sp.csc_matrix(side.matrix[:, others]), least, steepest, kept, shift,
         )
 
 
@@ -145,8 +172,7 @@ def norms_alone_prove_nothing(problem: Problem) -> bool:
     if problem.n or side is None or problem.penalty is not None or not form.free.all():
         return False
     heads = side.residual_norms.heads
-    alone = len(heads) == len(side.dims) and int(np.count_nonzero(problem.linear)) == len(heads)
-    return alone and _known(problem) is None
+    return len(heads) == len(side.dims) and _known(problem) is None
 
 
 def _residual_at_most(
@@ -178,8 +204,10 @@ def _residual_at_most(
         parts = np.add.reduceat(products, starts).astype(wide)
         total[some] = np.add.reduceat(parts, firsts)
         load[some] = np.add.reduceat(np.add.reduceat(np.abs(products), starts), firsts)
-    value = np.asarray(np.abs(of_losses[known.others].astype(wide) - total), dtype=np.float64)
+    of_others = of_losses[known.others].astype(wide) + problem.linear[known.others]
+    value = np.asarray(np.abs(of_others - total), dtype=np.float64)
     unit = (gamma(CHUNK + 2) + 4.0 * float(np.finfo(wide).eps) * (chunks + 8)) * UP
+    load += np.abs(problem.linear[known.others])
     return heads, value * UP + unit * load + error[known.others]
 
 
@@ -214,7 +242,7 @@ def norms_growth_cost(
     here = float(known.costs @ (lengths + rounding)) * UP
     cost = problem.linear[heads]
     own = float(cost @ np.abs(x[heads])) * UP
-    reached = max(here, own, primal - problem.constant) * UP
+    reached = max(here, own, (primal - problem.constant + known.shift) / known.kept) * UP
     ratio = float((of_heads / cost).max())
     length = float(np.linalg.norm(of_others / known.lengths))
     return (

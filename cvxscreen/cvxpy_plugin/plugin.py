@@ -558,8 +558,6 @@ def _why_no_norms(problem: Problem) -> str:
     if norms_alone_prove_nothing(problem):
         return "of some directions its norms say nothing"
     inner = whole.problem
-    if inner.linear.any():
-        return "a linear cost stands beside its norms, of which their certificate knows nothing"
     unseen = (whole.norms.column_squares == 0.0) & (inner.column_sizes == 0.0)
     bounds = unseen & inner.quadratic.free & (inner.linear != 0.0)
     if inner.side is not None:

@@ -350,6 +350,37 @@ def geometric_median(rng: np.random.Generator) -> Any:
 
 
 @form
+def weighted_medians(rng: np.random.Generator) -> Any:
+    """Two facilities that are drawn together, one within a box."""
+    P, x, y, w = rng.standard_normal((12_000, 2)), cp.Variable(2), cp.Variable(2), weight(50.0)
+    near = rng.random(6_000) @ cp.norm(P[:6_000] - x, axis=1)
+    far = cp.sum(cp.norm(P[6_000:] - y, axis=1))
+    return cp.Problem(cp.Minimize(near + far + w * cp.norm(x - y)), [x >= 0.1])
+
+
+@form
+def robust_outputs(rng: np.random.Generator) -> Any:
+    """Norms of the residuals of three outputs."""
+    X, W = rng.standard_normal((5_000, 8)), cp.Variable((8, 3))
+    Y = X @ rng.standard_normal((8, 3)) + rng.standard_t(2, (5_000, 3))
+    loss = cp.sum(cp.norm(X @ W - Y, axis=1))
+    return cp.Problem(cp.Minimize(loss + weight() * cp.sum_squares(W)))
+
+
+def worst_group(rng: np.random.Generator, loss: Callable[[Any], Any]) -> Any:
+    """The worst mean loss of four groups, and a ridge."""
+    X, y = line(rng, 6_000, 10)
+    w = cp.Variable(10)
+    groups = [cp.mean(loss(X[k::4] @ w - y[k::4])) for k in range(4)]
+    return cp.Problem(cp.Minimize(cp.max(cp.hstack(groups)) + 0.1 * weight() * cp.sum_squares(w)))
+
+
+FORMS["worst_group_abs"] = lambda rng: worst_group(rng, cp.abs)
+FORMS["worst_group_huber"] = lambda rng: worst_group(rng, cp.huber)
+FORMS["worst_group_squares"] = lambda rng: worst_group(rng, cp.square)
+
+
+@form
 def markowitz(rng: np.random.Generator) -> Any:
     """The example of CVXPY's documentation: a covariance, the simplex, gamma a parameter."""
     F = rng.standard_normal((50, 50))

@@ -19,8 +19,10 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 
 
-def problem_of(blocks: np.ndarray, offset: np.ndarray, costs: np.ndarray) -> Problem:
-    """``sum_i costs_i |blocks_i x + offset_i|``, blocks of shape (n, k, d)."""
+def problem_of(
+    blocks: np.ndarray, offset: np.ndarray, costs: np.ndarray, pull: float | np.ndarray = 0.0
+) -> Problem:
+    """``sum_i costs_i |blocks_i x + offset_i| + <pull, x>``, blocks of shape (n, k, d)."""
     n, k, d = blocks.shape
     F = np.zeros((n, k + 1, d + n))
     F[:, 1:, :d] = blocks
@@ -30,8 +32,8 @@ def problem_of(blocks: np.ndarray, offset: np.ndarray, costs: np.ndarray) -> Pro
     side = SideConstraints(sp.csr_matrix(F.reshape(-1, d + n)), f.ravel(), [("soc", k + 1)] * n)
     return Problem(
         design=Rows(np.zeros((0, d + n))), losses=Losses(*np.zeros((5, 0))),
-        quadratic=Quadratic(np.zeros(d + n)), linear=np.append(np.zeros(d), costs), side=side,
-        kind="cvxpy",
+        quadratic=Quadratic(np.zeros(d + n)), linear=np.append(np.zeros(d) + pull, costs),
+        side=side, kind="cvxpy",
     )
 
 
@@ -46,13 +48,14 @@ def point(problem: Problem, x: np.ndarray, slopes: np.ndarray) -> tuple[np.ndarr
     return whole, np.column_stack([problem.linear[d:], slopes]).ravel()
 
 
+@pytest.mark.parametrize("pull", [0.0, 3.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_no_better_point_gains_more(seed: int) -> None:
+def test_no_better_point_gains_more(seed: int, pull: float) -> None:
     """``<r, x - y>`` for y that are no worse, of random slopes."""
     rng = np.random.default_rng(seed)
     blocks, offset = rng.standard_normal((40, 2, 3)), rng.standard_normal((40, 2))
     costs = rng.uniform(0.5, 2.0, 40)
-    problem = problem_of(blocks, offset, costs)
+    problem = problem_of(blocks, offset, costs, pull * rng.standard_normal(3))
     slopes = 0.3 * rng.standard_normal((40, 2)) * costs[:, None] / 2
     x, mu = point(problem, rng.standard_normal(3), slopes)
     mu = problem.side.project_dual(mu)  # type: ignore[union-attr]
@@ -69,15 +72,29 @@ def test_no_better_point_gains_more(seed: int) -> None:
     assert tried > 20
 
 
-def test_the_cost_is_attained() -> None:
-    """Norms of one coordinate alone: the point opposite to x loses all of it."""
-    problem = problem_of(np.ones((9, 1, 1)), np.zeros((9, 1)), np.full(9, 2.0))
-    x, mu = point(problem, np.array([3.0]), np.full((9, 1), -0.25))
+@pytest.mark.parametrize(("pull", "at"), [(0.0, 0.0), (4.5, 0.0), (16.2, 0.0), (4.5, 50.0)])
+def test_the_cost_is_attained(pull: float, at: float) -> None:
+    """Norms of one coordinate alone: the point opposite to x loses all of it.
+
+    A linear cost moves it away: ``18 |y - at| + pull y`` is the same at 3 beside and there.
+    """
+    problem = problem_of(np.ones((9, 1, 1)), np.full((9, 1), -at), np.full(9, 2.0), pull)
+    x, mu = point(problem, np.array([at + 3.0]), np.full((9, 1), -0.25))
     cost = norms_growth_cost(problem, x, np.zeros(0), mu, problem.primal(x))
     residual = problem.linear - problem.side.adjoint(mu)  # type: ignore[union-attr]
-    opposite, _ = point(problem, np.array([-3.0]), np.full((9, 1), -0.25))
+    there = at - 3.0 * (18.0 + pull) / (18.0 - pull)
+    opposite, _ = point(problem, np.array([there]), np.full((9, 1), -0.25))
+    assert problem.primal(opposite) == pytest.approx(problem.primal(x))
     lost = float(residual @ (x - opposite))
     assert 0.99 * cost < lost <= cost
+
+
+@pytest.mark.parametrize("pull", [18.0, 17.99, 40.0])
+def test_a_linear_cost_that_norms_do_not_bound_costs_anything(pull: float) -> None:
+    """Along it the objective falls, or all but does."""
+    problem = problem_of(np.ones((9, 1, 1)), np.zeros((9, 1)), np.full(9, 2.0), pull)
+    x, mu = point(problem, np.array([3.0]), np.full((9, 1), -0.25))
+    assert norms_growth_cost(problem, x, np.zeros(0), mu, problem.primal(x)) == np.inf
 
 
 def test_what_norms_do_not_bound_is_not_bounded() -> None:
