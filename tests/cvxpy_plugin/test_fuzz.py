@@ -11,6 +11,7 @@ import pytest
 from cvxpy_plugin import fuzz
 
 import cvxscreen
+from cvxscreen.cvxpy_plugin import request
 
 COUNT, LONG = 20, 2102
 MENDED = {
@@ -40,6 +41,16 @@ def test_both_ways_agree(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "seed"), [(k, s) for k, seeds in MENDED.items() for s in seeds])
 def test_what_differed_once_agrees(kind: str, seed: int) -> None:
     assert fuzz.difference(kind, seed)[0] == ""
+
+
+def test_steps_that_lead_astray_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In safe mode, of a problem whose steps the inner solver does not solve: 28, and 22 s."""
+    monkeypatch.setattr(request, "STEP_ASIDE", False)
+    problem = fuzz.Curved(15).problem()
+    problem.solve(method="screen", mode="safe", solver="CLARABEL", **fuzz.TIGHT)
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised
+    assert report.rounds < 5
 
 
 @pytest.mark.long
