@@ -202,7 +202,7 @@ _FRAMES: weakref.WeakKeyDictionary[SideConstraints, NormFrame | None] = (
 
 def norm_frame(side: SideConstraints | None) -> NormFrame | None:
     """The norms of residuals in `side` apart; None where they are few, or of sparse data."""
-    if side is None or len(side.dims) < MANY_CONES:
+    if side is None or not side.many_cones:
         return None
     if side not in _FRAMES:
         _FRAMES[side] = _frame(side)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import MANY_CONES, SideConstraints
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import Point, balance_with_multipliers, linear_at, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
@@ -49,7 +49,7 @@ def has_cones_alone(problem: Problem) -> bool:
 def are_many(problem: Problem) -> bool:
     """Whether `problem` has many second-order cones, and no losses."""
     side = problem.side
-    return side is not None and not problem.n and int(side.second_order.sum()) >= MANY_CONES
+    return side is not None and not problem.n and side.many_cones
 
 
 def _side(problem: Problem) -> SideConstraints:

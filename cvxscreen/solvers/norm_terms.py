@@ -28,7 +28,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.norm_blocks import Blocks, NormFrame, norm_frame
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
@@ -119,7 +118,7 @@ def compact(problem: Problem) -> Compact | None:
 
     Nor where their blocks are sparse.
     """
-    if problem.side is None or len(problem.side.dims) < MANY_CONES:
+    if problem.side is None or not problem.side.many_cones:
         return None
     if problem not in _KNOWN:
         _KNOWN[problem] = _compact(problem)

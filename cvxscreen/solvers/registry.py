@@ -11,7 +11,6 @@ from cvxscreen._support.compiled import not_imported
 from cvxscreen._support.extensions import loaded, supplied
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen._support.validation import plain_name, word
-from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
@@ -188,7 +187,7 @@ def has_norms(problem: Problem) -> bool:
 
     Only problems with as many cones wait for the module that tells to be imported.
     """
-    if problem.side is None or len(problem.side.dims) < MANY_CONES:
+    if problem.side is None or not problem.side.many_cones:
         return False
     return loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None
 

@@ -45,7 +45,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses
 from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, as_vector, broadcast_positions
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, sum_of, summands_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -328,43 +328,41 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], tuple[Any, ..
     groups, others = _split(problem)
     if not groups:
         return problem, (), ()
-    rest = [part.written() for part in others]
-    sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
-    whole = sum(rest[1:], rest[0]) if rest else cp.Constant(0.0)
     slacks = [group.slack for group in groups if group.slack is not None]
     taken = {constraint.id for slack in slacks for constraint in slack.constraints}
     constraints = [c for c in problem.constraints if c.id not in taken]
     gone = frozenset(v.id for slack in slacks for v in slack.variables)
-    whole, free = with_attributes(whole, problem, constraints, gone)
-    whole = whole if sign > 0 else -whole
-    return cp.Problem(type(problem.objective)(whole), constraints), groups, free
+    small, free = without_what_was_read(problem, others, constraints, gone)
+    return small, groups, free
 
 
-def with_attributes(
-    rest: Any, problem: Any, constraints: list[Any] | None = None,
-    gone: frozenset[int] = frozenset(),
+def without_what_was_read(
+    problem: Any, others: list[Term], constraints: list[Any], gone: frozenset[int] = frozenset()
 ) -> tuple[Any, tuple[Any, ...]]:
-    """What is `rest` of an objective, and the variables that neither it nor a constraint has.
+    """The problem that is left of `problem`, and the variables that nothing in it has.
 
-    What attributes of such a variable ask for is for CVXPY to say: it stays in `rest`, at 0.
+    What attributes of such a variable ask for is for CVXPY to say: it stays in the objective, at 0.
 
     Parameters
     ----------
-    rest : cvxpy.Expression
     problem : cvxpy.Problem
-    constraints : list of cvxpy constraint, optional
-        Those that are left of the problem's.
+    others : list of Term
+        The summands of the objective, to be minimised, that are left.
+    constraints : list of cvxpy constraint
+        Those that are.
     gone : frozenset of int
-        Variables that are neither.
+        Variables that are neither left nor among those returned.
     """
-    present = set(gone)
-    for part in (rest, *(problem.constraints if constraints is None else constraints)):
+    rest, present = sum_of(others), set(gone)
+    for part in (rest, *constraints):
         present |= {v.id for v in part.variables()}
     alone = [variable for variable in problem.variables() if variable.id not in present]
     bare = [not any(map(bool, variable.attributes.values())) for variable in alone]
     for variable, free in zip(alone, bare, strict=True):
         rest = rest if free else rest + 0.0 * cp.sum(variable)
-    return rest, tuple(v for v, free in zip(alone, bare, strict=True) if free)
+    rest = -rest if isinstance(problem.objective, cp.Maximize) else rest
+    left = cp.Problem(type(problem.objective)(rest), constraints)
+    return left, tuple(v for v, free in zip(alone, bare, strict=True) if free)
 
 
 def read_losses(problem: Any) -> tuple[LossGroup, ...]:

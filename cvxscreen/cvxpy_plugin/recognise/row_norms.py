@@ -31,10 +31,10 @@ from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     has_fewer_entries,
     same,
     weigh,
-    with_attributes,
+    without_what_was_read,
 )
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, csr
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, sum_of, summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, summands_of
 from cvxscreen.cvxpy_plugin.size import LONGEST, NORMS, is_two
 from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
 
@@ -94,9 +94,8 @@ def take_row_norms(problem: Any) -> tuple[Any, tuple[RowNorms, ...], tuple[Any, 
     coordinates = sum(variable.size for variable in problem.variables())
     if count < max(MANY_CONES, NORMS_PER_COORDINATE * coordinates):
         return problem, (), ()
-    whole, alone = with_attributes(sum_of(rest), problem)
-    whole = -whole if isinstance(problem.objective, cp.Maximize) else whole
-    return cp.Problem(type(problem.objective)(whole), problem.constraints), found, alone
+    left, alone = without_what_was_read(problem, rest, problem.constraints)
+    return left, found, alone
 
 
 def read_row_norms(problem: Any) -> tuple[RowNorms, ...]:
