@@ -54,6 +54,7 @@ from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     without_epigraph_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.loss_atoms import slack_variables
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 from cvxscreen.cvxpy_plugin.size import KINKED, LEVEL, NORMS, SQUARES, measured, measured_as
@@ -69,8 +70,13 @@ FINE, ENOUGH = 1e-9, 1e-7
 """Relative gap at which it ends, and what a norm or a level may be off by, relative to it; and a
 gap that will do where no more solves are left."""
 
-ASIDE = 0.05
-"""How far from s another line is asked for where none rises, or none falls."""
+ABOVE = 0.5 * FINE
+"""How far above the norm s is aimed at, so that the line there rises in spite of rounding: it is
+then below V by no more than this share of the norm's cost, down to s = 0."""
+
+ASIDE, LOOSE = 0.05, 1e-8
+"""How far from s another line is asked for where the lines leave such a relative gap: none rises,
+or none falls."""
 
 SLOW, LEAST = 0.5, 1e-6
 """The distance has to fall to such a share in every solve but the first ones; and no norm may be
@@ -164,7 +170,7 @@ class WeighedLosses:
         """The form of `problem`; None where it has no such losses, or in several places."""
         try:
             direct, epigraphs = without_epigraph_variables(problem)
-            made = _norm_in_objective(direct) or _below_a_level(direct)
+            made = _norm_in_objective(direct) or _below_a_level(direct) or _of_slacks(direct)
         except Unreadable:
             return None
         if made is not None:  # solves with the weight may take as long as the problem itself
@@ -301,6 +307,34 @@ def _below_a_level(problem: Any) -> WeighedLosses | None:
     others = [constraint for constraint in problem.constraints if constraint is not found[0]]
     inner = cp.Problem(cp.Minimize(rest + weight * losses), others)
     return WeighedLosses(term, losses, inner, weight, Limit(found[0], fixed, rest))
+
+
+def _of_slacks(problem: Any) -> WeighedLosses | None:
+    """The form of a problem with a norm, or a level, of a slack variable's entries.
+
+    Its least entries in size are ``max(p_1, ..., p_n, 0)`` for lower bounds p_k, which is looked at
+    in its place; what is solved has the variable and its bounds as they are.
+    """
+    if len(problem.constraints) > MOST_PARTS:
+        return None
+    for slack, bounds in slack_variables(problem, LEVEL).items():
+        least = cp.maximum(0.0, *bounds)
+        anew, back = {id(slack): least}, {id(least): slack}
+        own = {c.id: c for c in problem.constraints}
+        others = [
+            c.tree_copy(anew) if c.size == 1 and any(v is slack for v in c.variables()) else c
+            for c in problem.constraints
+        ]
+        written = cp.Problem(problem.objective.tree_copy(anew), others)
+        made = _norm_in_objective(written) or _below_a_level(written)
+        if made is None:
+            continue
+        left = [own[c.id] for c in made.inner.constraints]
+        made.inner = cp.Problem(made.inner.objective.tree_copy(back), left)
+        if made.limit is not None:
+            made.limit = made.limit._replace(constraint=own[made.limit.constraint.id])
+        return made
+    return None
 
 
 def _is_long_norm(expr: Any) -> bool:
@@ -500,13 +534,13 @@ class _ForNorm(_Search):
                 break
             if self.vain():
                 return "no weight of squares was found for its norm"
-            at = self.next()
+            at = self.next() - ABOVE
         else:
             return "no weight of squares was found for its norm"
         last, found = self.trials[-1], value()
         for side in (1.0 + ASIDE, 1.0 - ASIDE):
             lower = least_of_largest(self.lines)
-            if found - lower <= FINE * abs(found):
+            if found - lower <= LOOSE * abs(found):
                 break
             why = self.at(last.at + log(side))
             if why:

@@ -118,6 +118,21 @@ TAKEN: dict[str, Callable[[Variables], Form]] = {
     "parts of a residual, weighted": lambda s: (
         cp.Maximize(-weights @ s.u - weights[::-1] @ s.v - s.ridge),
         [s.u >= 0, s.v >= 0, s.residual[::-1] == s.u - s.v, cp.sum(s.w) == 0.1]),
+    "twice the slack": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, 2 * s.xi >= 1 - s.margin]),
+    "all on another scale": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)),
+        [s.residual * 50 <= s.xi * cp.Constant(50), -s.xi / 0.02 <= 50 * s.residual]),
+    "squares on another scale": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.pos)), [0.3 * (1 - s.margin) + -s.pos * 0.3 <= 0]),
+    "parts, one without a cost": lambda s: (
+        minimise(s.ridge, cp.sum(s.u)), [s.margin == 1 - s.u + s.v, s.u >= 0, s.v >= 0]),
+    "parts, one squared and one without a cost": lambda s: (
+        minimise(s.ridge, 0.7 * cp.sum_squares(s.v)),
+        [s.margin - 1 - s.pos + s.v == 0, s.v >= 0]),
+    "parts, the other squared": lambda s: (
+        minimise(s.ridge, weights @ cp.square(s.u)),
+        [1 - s.margin == s.u - s.v, s.u >= 0, s.v >= 0]),
     "parts of a margin": lambda s: (
         minimise(s.ridge, cp.sum(s.u), 0.0 * cp.sum(s.v)),
         [s.u >= 0, s.v >= 0, s.u - s.v == 1 - s.margin]),
@@ -146,8 +161,10 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
         minimise(s.ridge, np.r_[0.0, weights[1:]] @ s.xi), [s.xi >= 0, s.xi >= 1 - s.margin]),
     "the wrong side": lambda s: (
         cp.Minimize(s.ridge - cp.sum(s.xi)), [s.xi <= 0, s.xi <= s.margin - 1]),
-    "twice the slack": lambda s: (
-        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, 2 * s.xi >= 1 - s.margin]),
+    "slacks on other scales": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, cp.multiply(weights, s.xi) >= 1 - s.margin]),
+    "a scaled slack on the wrong side": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, -2 * s.xi >= s.margin - 1 - 50]),
     "another order": lambda s: (
         minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi[::-1] >= 1 - s.margin]),
     "one slack for all": lambda s: (
@@ -192,8 +209,14 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
     "parts, of one sign": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
         [s.residual + 50.0 == s.u + s.v, s.u >= 0, s.v >= 0]),
-    "parts, one without a cost": lambda s: (
-        minimise(s.ridge, cp.sum(s.u)), [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, both squared": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, without a cost and shared": lambda s: (
+        minimise(s.ridge, cp.sum(s.u)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.v[0] + s.v[1] <= 5.0]),
+    "parts, without a cost and a floor": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u)), [s.residual == s.u - s.v, s.u >= 0]),
     "parts, some without a cost": lambda s: (
         minimise(s.ridge, np.r_[0.0, weights[1:]] @ (s.u + s.v)),
         [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
@@ -320,7 +343,7 @@ def test_multipliers_are_shares_of_the_slope() -> None:
     t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
     made = [cp.Variable(13) >= 0 for _ in range(3)]
     lines = ((0, 1.0, -0.5), (1, 0.0, 0.0), (2, -1.0, -0.5))
-    slack = Slack(cp.Variable(13), tuple(made), lines, np.array([[2], [1], [0]]))
+    slack = Slack(cp.Variable(13), tuple(made), lines, np.array([[2], [1], [0]]), (1.0,) * 3)
     for slope in (-c, -0.3 * c, 0.0 * c, 0.6 * c, c):
         shares = np.array(list(slack.multipliers(slope, c).values()))
         assert (shares >= 0).all()
@@ -334,11 +357,12 @@ def test_multipliers_of_squares_are_their_slopes() -> None:
     t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
     made = [cp.Variable(13) >= 0 for _ in range(2)]
     lines = ((-1, 0.0, 0.0), (0, 2.0, -0.5), (1, -2.0, -0.5))
-    slack = Slack(cp.Variable(13), tuple(made), lines, np.array([[2], [0], [1]]), squared=True)
+    active = np.array([[2], [0], [1]])
+    slack = Slack(cp.Variable(13), tuple(made), lines, active, (1.0, 4.0), squared=True)
     xi = slack.bound(t)
     shares = np.array(list(slack.multipliers(4.0 * c * xi * np.sign(t), c).values()))
     np.testing.assert_allclose(shares[0], np.where(t > 0, 2.0 * c * xi, 0.0))
-    np.testing.assert_allclose(shares[1], np.where(t < 0, 2.0 * c * xi, 0.0))
+    np.testing.assert_allclose(4.0 * shares[1], np.where(t < 0, 2.0 * c * xi, 0.0))
 
 
 def test_multipliers_of_parts_of_a_residual() -> None:

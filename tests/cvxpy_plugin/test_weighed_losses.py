@@ -76,6 +76,24 @@ def tube_beside_l1() -> cp.Problem:
     return cp.Problem(cp.Minimize(cp.norm1(w) + WEIGHT * loss), [w[0] + w[1] == 0.2])
 
 
+@written
+def semideviation_of_slacks() -> cp.Problem:
+    """A column of slacks, as portfolio libraries write it."""
+    R, w, below = returns(), cp.Variable((D, 1)), cp.Variable((N, 1))
+    fall = (R - R.mean(axis=0)) @ w
+    rows = [cp.sum(w) == 1, w >= 0, fall >= -below, below >= 0]
+    risk = WEIGHT * cp.norm(below, "fro") / np.sqrt(N)
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w - risk), rows)
+
+
+@written
+def hinges_of_slacks() -> cp.Problem:
+    """On another scale, which the dual values have to follow."""
+    (X, y), w, b, xi = labelled(), cp.Variable(D), cp.Variable(), cp.Variable(N, nonneg=True)
+    rows = [(1 - cp.multiply(y, X @ w + b)) * 10 <= xi * 10]
+    return cp.Problem(cp.Minimize(WEIGHT * cp.norm(xi) + 0.1 * cp.sum_squares(w)), rows)
+
+
 def solved(problem: cp.Problem, **options: Any) -> cp.Problem:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -190,12 +208,33 @@ def test_other_forms_are_left_alone() -> None:
         cp.norm(losses) + 2 * cp.norm(cp.pos(X @ w)),
     ):
         assert weighed_losses(cp.Problem(cp.Minimize(cost))) is None
+    slack, bound = cp.Variable(N), cp.Variable(N)
+    for rows in (
+        [slack == X @ w - y], [slack >= X @ w - y, slack <= 9], [slack >= bound**2], [],
+        [slack[1:] >= slack[:-1], slack >= X @ w - y],
+    ):
+        assert weighed_losses(cp.Problem(cp.Minimize(cp.norm(slack)), rows)) is None
     huber = cp.Problem(cp.Minimize(cp.norm(losses) + cp.sum(cp.huber(X @ w - y))))
     truth = solved(cp.Problem(huber.objective), solver="CLARABEL").value
     assert solved(huber, method="screen").value == pytest.approx(truth, rel=1e-6)
     named = solved(hinges(), method="screen", solver="CLARABEL")
     assert named.solver_stats.solver_name == "CLARABEL"
     assert not cvxscreen.Report.of(named).beside
+
+
+def test_a_homogeneous_problem_takes_few_solves() -> None:
+    """All V(s) are the optimum there: a line that only rounding lets fall bounds nothing."""
+    R, w, below = returns(), cp.Variable(D, nonneg=True), cp.Variable(N)
+    k, mean = cp.Variable(nonneg=True), R.mean(axis=0)
+    rows = [mean @ w - 1e-5 * k == 1, cp.sum(w) == k, w <= 0.4 * k, (R - mean) @ w >= -below]
+    problem = cp.Problem(cp.Minimize(cp.norm(below) / np.sqrt(N - 1)), [*rows, below >= 0])
+    truth = solved(cp.Problem(*problem.args), solver="CLARABEL", tol_gap_rel=1e-11).value
+    for solves in (3, 1):
+        assert solved(problem, method="screen").value == pytest.approx(truth, rel=1e-6)
+        report = cvxscreen.Report.of(problem)
+        assert report.recognised
+        assert report.rounds <= solves
+        assert report.relative_gap <= 1e-8
 
 
 def test_other_constraints_are_another_problem() -> None:
@@ -275,6 +314,21 @@ def downside_deviation() -> cp.Problem:
     R, w = returns(), cp.Variable(D, nonneg=True)
     risk = cp.norm(cp.neg(R @ w)) / np.sqrt(N)
     return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), [risk <= LEVEL, cp.sum(w) == 1])
+
+
+@bounded(5e-3, 6.5e-3)
+def downside_deviation_of_slacks() -> cp.Problem:
+    R, w, below = returns(), cp.Variable(D, nonneg=True), cp.Variable(N, nonneg=True)
+    rows = [cp.norm(below) / np.sqrt(N) <= LEVEL, cp.sum(w) == 1, R @ w + below >= 0]
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), rows)
+
+
+@bounded(2e-5, 4e-5)
+def downside_risk_of_slacks() -> cp.Problem:
+    R, w, below = returns(), cp.Variable(D), cp.Variable(N, nonneg=True)
+    rows = [cp.sum(w) == 1, w >= 0, -0.0005 - R @ w <= below]
+    risk = cp.sum_squares(below) / N
+    return cp.Problem(cp.Maximize(R.mean(axis=0) @ w), [risk <= LEVEL, *rows])
 
 
 @bounded(50.0, 52.0)

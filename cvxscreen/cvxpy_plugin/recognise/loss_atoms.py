@@ -173,6 +173,8 @@ class Slack(Immutable):
         All bounds, with the position of the constraint that each is from; -1 for ``nonneg=True``.
     active : array of int, shape (a, k) or (a, 1)
         The two or three lines that are the largest somewhere, by increasing slope.
+    factors : tuple of float
+        By constraint: what it multiplies the variable by.
     squared : bool
         The loss is ``xi^2``, and not ``xi``.
     """
@@ -181,6 +183,7 @@ class Slack(Immutable):
     constraints: tuple[Any, ...]
     lines: tuple[tuple[int, Any, Any], ...]
     active: Index
+    factors: tuple[float, ...]
     squared: bool = False
 
     @property
@@ -195,7 +198,10 @@ class Slack(Immutable):
     def excesses(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """What the left sides of the constraints exceed the right ones by, with these values."""
         level = self.bound(arguments, index)
-        return [self.bound(arguments, index, of=k) - level for k in range(len(self.constraints))]
+        return [
+            factor * (self.bound(arguments, index, of=k) - level)
+            for k, factor in enumerate(self.factors)
+        ]
 
     def bound(self, arguments: Array, index: Any = slice(None), of: int | None = None) -> Array:
         """The largest bound (of the constraint at position `of`) of the entries at `index`."""
@@ -237,6 +243,7 @@ class Slack(Immutable):
         for position, constraint in enumerate(self.constraints):
             value = np.where(owners[second] == position, upper, 0.0)
             value += np.where(owners[first] == position, weight - upper, 0.0)
+            value /= self.factors[position]
             shape = self.variable.shape
             out[constraint.id] = value.reshape(shape, order="F") if shape else float(value[0])
         return out
@@ -257,6 +264,8 @@ class SplitSlack(Immutable):
         Of ``u`` in what the equality puts at 0, its left side minus its right one.
     shares : tuple of float or array
         Costs of ``u`` and ``v``, as parts of the group's weight.
+    squared : bool
+        It is the square of one of them that costs, and the other costs nothing.
     """
 
     variables: tuple[Any, Any]
@@ -264,6 +273,7 @@ class SplitSlack(Immutable):
     owners: tuple[int, ...]
     sign: float
     shares: tuple[Any, Any]
+    squared: bool = False
 
     def values(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """The entries of each of `variables` at `index`, the arguments there being given."""
@@ -286,7 +296,8 @@ class SplitSlack(Immutable):
             Of the losses, weights included.
         weight : array, shape (k,)
         """
-        costs = [weight * share for share in self.shares]
+        # A square pulls as much as its slope says.
+        costs = [(np.abs(slope) if self.squared else weight) * share for share in self.shares]
         left = [np.maximum(costs[0] - slope, 0.0), np.maximum(costs[1] + slope, 0.0)]
         shape = self.variables[0].shape
         out = {}
@@ -1007,7 +1018,15 @@ def _slack_losses(
     for expr in [*others, *(group.argument for group in groups)]:
         for variable in expr.variables():
             wanted.pop(variable.id, None)
-    holding: dict[int, list[Any]] = {key: [] for key in wanted}
+    # Two slacks of opposite sign are a loss where one of them costs nothing, too.
+    costly = {variable.id for variable in problem.objective.variables()}
+    shapes = {variable.shape for variable in wanted.values()}
+    idle: dict[int, Any] = {
+        variable.id: variable for variable in problem.variables()
+        if variable.id not in costly and variable.shape in shapes
+    }
+    total |= {key: np.zeros(variable.size) for key, variable in idle.items()}
+    holding: dict[int, list[Any]] = {key: [] for key in (*wanted, *idle)}
     for constraint in problem.constraints:
         for variable in constraint.variables():
             if variable.id in holding:
@@ -1018,9 +1037,11 @@ def _slack_losses(
         try:
             if not equal:
                 found[key] = _slack_group(variable, total[key], holding[key], powers[key] == {2})
-            elif key not in found and powers[key] == {1}:
-                linear = {k: v for k, v in wanted.items() if powers[k] == {1}}
-                pair, group = _split_group(equal[0], linear, total, holding)
+            elif key not in found:
+                squared = powers[key] == {2}
+                paying = {k: v for k, v in wanted.items() if powers[k] == {1} and not squared}
+                may = {**idle, **paying, key: variable}
+                pair, group = _split_group(equal[0], may, total, holding, squared)
                 found |= {slack.id: group for slack in pair}
         except OtherForm:
             continue
@@ -1048,6 +1069,34 @@ def _slack_losses(
     return list(dict.fromkeys(found.values())), left
 
 
+def slack_variables(problem: Any, least: int) -> dict[Any, list[Any]]:
+    """Variables that constraints bound from below, entry by entry, and scalar ones beside them.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    least : int
+        Entries of a variable that is looked at.
+
+    Returns
+    -------
+    dict
+        By variable, its bounds as expressions, which hold it themselves: it cancels there.
+    """
+    found: dict[Any, list[Any]] = {}
+    other = set()
+    for constraint in problem.constraints:
+        for variable in constraint.variables():
+            if constraint.size == 1 or variable.size < least:
+                continue
+            try:
+                _, factor = _lower_bound(constraint, variable)
+                found.setdefault(variable, []).append(constraint.expr / factor + variable)
+            except OtherForm:
+                other.add(variable)
+    return {variable: bounds for variable, bounds in found.items() if variable not in other}
+
+
 def _slack_costs(expr: Any, factor: float) -> list[tuple[Any, Array, int]]:
     """Variables, weights and powers (1 or 2), where ``factor * expr`` is ``sum <c, v^power>``."""
     found: list[tuple[Any, Array, int]] = []
@@ -1067,11 +1116,14 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
         if float(_values(expr.p, 1)[0]) != 2.0:
             raise OtherForm
         found.append((expr.args[0], np.broadcast_to(weight, expr.size), 2))
-    elif kind == "quad_over_lin" and expr.size == 1 and isinstance(expr.args[0], cp.Variable):
-        if not expr.args[1].is_constant():
+    elif kind == "quad_over_lin" and expr.size == 1:
+        inside = expr.args[0]
+        while type(inside).__name__ == "reshape":  # as `norm(., "fro")` has it
+            inside = inside.args[0]
+        if not (isinstance(inside, cp.Variable) and expr.args[1].is_constant()):
             raise OtherForm
         each = weight / _values(expr.args[1], 1)
-        found.append((expr.args[0], np.broadcast_to(each, expr.args[0].size), 2))
+        found.append((inside, np.broadcast_to(each, inside.size), 2))
     elif kind == "Sum" and expr.size == 1:
         _weigh_variables(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
     elif kind == "AddExpression" and all(arg.size == expr.size for arg in expr.args):
@@ -1103,25 +1155,32 @@ def _slack_group(
         raise OtherForm
     # A square does not go below zero by itself, so that zero as a bound has no multiplier.
     lines = NOTHING if "nonneg" in given or squared else None
-    owners = [] if lines is None else [-1]
+    owners, factors = [] if lines is None else [-1], []
     for position, constraint in enumerate(constraints):
-        bound = _lower_bound(constraint, variable)
+        bound, factor = _lower_bound(constraint, variable)
+        factors.append(factor)
         lines = bound if lines is None else lines.maximum(bound)
         owners += [position] * len(bound.slopes)
     if lines is None:
         raise OtherForm
     group = _folded(lines, weight, squared=squared)
     every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
-    slack = Slack(variable, tuple(constraints), every, _active(lines)[2], squared)
+    active = _active(lines)[2]
+    slack = Slack(variable, tuple(constraints), every, active, tuple(factors), squared)
     return replace(group, slack=slack)
 
 
 def _split_group(
-    equality: Any, wanted: dict[int, Any], total: dict[int, Array], holding: dict[int, list[Any]]
+    equality: Any,
+    wanted: dict[int, Any],
+    total: dict[int, Array],
+    holding: dict[int, list[Any]],
+    squared: bool,
 ) -> tuple[tuple[Any, Any], LossGroup]:
     """Two slacks of opposite sign in `equality`, and the losses that they are.
 
-    Nothing else may hold them but ``u, v >= 0``.
+    Nothing else may hold them but ``u, v >= 0``. Squares are those of one of them, and the other
+    costs nothing.
     """
     signs: dict[int, float] = {}
     plus: list[Any] = []
@@ -1147,8 +1206,8 @@ def _split_group(
         if not (given <= {"nonneg"} and (given or bounds)):
             raise OtherForm
         for constraint in bounds:
-            bound = _lower_bound(constraint, slack)
-            if bound.argument is not None or np.any(bound.heights):
+            bound, factor = _lower_bound(constraint, slack)
+            if bound.argument is not None or np.any(bound.heights) or factor != 1.0:
                 raise OtherForm
         constraints += bounds
         owners += [k] * len(bounds)
@@ -1163,8 +1222,10 @@ def _split_group(
         raise OtherForm
     shares = [part if np.ptp(part) else float(part[0]) for part in costs / weight]
     lines = _Lines(argument, (shares[0], -shares[1]), (0.0, 0.0))
-    slack = SplitSlack((u, v), tuple(constraints), tuple(owners), sign, (shares[0], shares[1]))
-    return (u, v), replace(_folded(lines, weight, squared=False), slack=slack)
+    slack = SplitSlack(
+        (u, v), tuple(constraints), tuple(owners), sign, (shares[0], shares[1]), squared
+    )
+    return (u, v), replace(_folded(lines, weight, squared=squared), slack=slack)
 
 
 def _summands(*signed: tuple[float, Any]) -> Iterator[tuple[float, Any]]:
@@ -1178,15 +1239,19 @@ def _summands(*signed: tuple[float, Any]) -> Iterator[tuple[float, Any]]:
             yield sign, part
 
 
-def _lower_bound(constraint: Any, variable: Any) -> _Lines:
-    """What bounds `variable` from below, entry by entry, if `constraint` does just that."""
+def _lower_bound(constraint: Any, variable: Any) -> tuple[_Lines, float]:
+    """What bounds `variable` from below, entry by entry, if `constraint` does just that.
+
+    With the positive number that it is multiplied by there.
+    """
     if type(constraint).__name__ != "Inequality" or constraint.shape != variable.shape:
         raise OtherForm
     lower, upper = constraint.args  # lower <= upper
     above, below = _summands_but(upper, variable, 1.0), _summands_but(lower, variable, -1.0)
     if (above is None) == (below is None):
         raise OtherForm
-    plus, minus = ([lower], above) if above is not None else (below or [], [upper])
+    others, factor = above or below or ([], 1.0)
+    plus, minus = ([lower], others) if above is not None else (others, [upper])
     parts = [*plus, *minus]
     if any(v.id == variable.id for part in parts for v in part.variables()):
         raise OtherForm
@@ -1197,20 +1262,38 @@ def _lower_bound(constraint: Any, variable: Any) -> _Lines:
                 whole = whole - part
         if whole.shape != variable.shape:
             raise OtherForm
-        return _Lines(whole, (1.0,), (0.0,))
+        return _Lines(whole, (1.0 / factor,), (0.0,)), factor
     lines = NOTHING
     for sign, side in ((1.0, plus), (-1.0, minus)):
         for part in side:
             lines = lines.plus(_stretched(part, variable, sign))
-    return lines
+    return lines.scaled(1.0 / factor), factor
 
 
-def _summands_but(side: Any, variable: Any, sign: float) -> list[Any] | None:
-    """The summands of `side` but for ``sign * variable``, which must be one of them; else None."""
+def _summands_but(side: Any, variable: Any, sign: float) -> tuple[list[Any], float] | None:
+    """The summands of `side` but for ``sign * factor * variable``, and the factor, if positive.
+
+    None where it is not just one of them.
+    """
     parts = side.args if type(side).__name__ == "AddExpression" else [side]
-    mine = [
-        part for part in parts
-        if (part if sign > 0 else part.args[0] if type(part).__name__ == "NegExpression" else None)
-        is variable
-    ]
-    return [part for part in parts if part is not mine[0]] if len(mine) == 1 else None
+    factors = [_multiple_of(part, variable) for part in parts]
+    mine = [k for k, factor in enumerate(factors) if sign * factor > 0.0]
+    if len(mine) != 1:
+        return None
+    return [part for k, part in enumerate(parts) if k != mine[0]], abs(factors[mine[0]])
+
+
+def _multiple_of(expr: Any, variable: Any) -> float:
+    """What number `variable` is multiplied by in `expr`; 0 where it is anything else."""
+    if expr is variable:
+        return 1.0
+    kind = type(expr).__name__
+    if kind == "NegExpression":
+        return -_multiple_of(expr.args[0], variable)
+    if kind in ("multiply", "DivExpression", "MulExpression"):
+        if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
+            return 0.0
+        found = _scaled(expr)
+        if found is not None and found[1].size == 1 and not expr.parameters():
+            return float(found[1][0]) * _multiple_of(found[0], variable)
+    return 0.0
