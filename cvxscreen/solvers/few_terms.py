@@ -338,6 +338,12 @@ SAME = 1e-3
 LEAST = 1e-12
 """Share of the largest entry of a matrix that is added to its diagonal."""
 
+PIECES = 8
+"""Most steps of Newton's method from near; three or four are usual."""
+
+Found = tuple[Array, Array, Array, int]
+"""``(x, z, s, steps)``."""
+
 ROUNDS = 4
 """Most rounds; the second opens what the first has moved past a knot, and mostly is the last."""
 
@@ -422,16 +428,57 @@ class Continuation:
         step = float(np.log(factor))
         sides = self.sides.at(problem.losses)
         wide = max(abs(step), SAME) * self.pace
-        z = predicted = self.z + step * self.change(sides, wide)
+        predicted = self.z + step * self.change(sides, wide)
+        curved = bool((sides.q > 0.0).all())
+        found = self._by_pieces(sides, predicted) if curved else None
+        if found is None:
+            found = self._by_undecided(sides, predicted, step, tol)
+        if found is None:
+            return None
+        x, z, s, steps = found
+        if abs(step) > SAME:
+            rank, missed = int(COVERED * (len(z) - 1)), np.abs(z - predicted)
+            self.error = float(np.partition(missed, rank)[rank]) / abs(step)
+            self.pace = float(np.abs(z - self.z).mean()) / abs(step)
+        self.problem, self.sides, self.x, self.z = problem, sides, x, z
+        return x, _within(problem, sides.slopes(s, problem.n)), steps
+
+    def _by_pieces(self, sides: Sides, predicted: Array) -> Found | None:
+        """Newton's method where no loss has a kink; None where the pieces do not settle.
+
+        Every step solves for the pieces that the last one has led to. From nearby two or three do,
+        and one more takes their rounding away.
+        """
+        diagonal, x, z = self.problem.quadratic.diagonal, self.x, self.z
+        pieces, settled = sides.pieces(predicted), False
+        for step in range(1, PIECES + 1):
+            matrix = np.diag(diagonal) + self.curvature.of(sides, pieces == 1)
+            slope = diagonal * x + sides.adjoint(sides.slopes_on(pieces, z))
+            try:
+                x = x - np.linalg.solve(matrix, slope)
+            except np.linalg.LinAlgError:
+                return None
+            z = sides.forward(x) - sides.beta
+            now = sides.pieces(z)
+            same = bool((now == pieces).all())
+            if same and settled:
+                return x, z, sides.slopes_on(pieces, z), step
+            pieces, settled = now, same
+        return None
+
+    def _by_undecided(
+        self, sides: Sides, z: Array, step: float, tol: float
+    ) -> Found | None:
+        """Only what may pass a knot is open, from margins z on; None where that is too much."""
         reach, pieces = sides.reach(z), sides.pieces(z)
-        least = min(problem.d, len(z) - 1)  # so many are at a knot
+        least = min(self.problem.d, len(z) - 1)  # so many are at a knot
         wide = max(BAND * self.error * abs(step), float(np.partition(reach, least)[least]))
         left, x, steps = reach <= wide, self.x, 0
         for _ in range(ROUNDS):
             chosen = np.flatnonzero(left)
             if len(chosen) > MOST * len(z):
                 return None
-            matrix = np.diag(problem.quadratic.diagonal)
+            matrix = np.diag(self.problem.quadratic.diagonal)
             matrix += self.curvature.of(sides, (pieces == 1) & ~left)
             rest = sides.smooth(np.where(left, -1, pieces), matrix)
             x, found, more = interior_point(sides.part(chosen), rest, x, tol)
@@ -444,9 +491,4 @@ class Continuation:
             return None
         s = sides.slopes_on(pieces, z)
         s[chosen] = found
-        if abs(step) > SAME:
-            rank, missed = int(COVERED * (len(z) - 1)), np.abs(z - predicted)
-            self.error = float(np.partition(missed, rank)[rank]) / abs(step)
-            self.pace = float(np.abs(z - self.z).mean()) / abs(step)
-        self.problem, self.sides, self.x, self.z = problem, sides, x, z
-        return x, _within(problem, sides.slopes(s, problem.n)), steps
+        return x, z, s, steps

@@ -66,6 +66,24 @@ def test_along_a_path_every_answer_is_certified(loss: str, intercept: bool) -> N
     assert found >= 15
 
 
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_a_few_systems_settle_the_pieces_of_losses_without_kinks(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the last digits; where they do not settle, what is undecided is solved for as before."""
+    problem = problem_of(loss, True).with_(C=0.05)
+    for most, fewest, systems in ((few_terms.PIECES, 2, 6), (1, 5, 80)):
+        monkeypatch.setattr(few_terms, "PIECES", most)
+        near, asked = after(problem), problem
+        for _ in range(5):
+            asked = asked.with_(C=asked.C * 1.2)
+            with np.errstate(all="ignore"):
+                answer = near.solve(asked, near.factor(asked) or 0.0, 1e-12)
+            assert answer is not None
+            assert fewest <= answer[2] <= systems
+            assert certify(asked, *answer[:2], tol=1e-10).ok
+
+
 @pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon"])
 def test_slopes_at_an_end_are_that_end_to_the_last_bit(loss: str) -> None:
     """After many steps, and in other units: nearly the end would be a term inside its box."""
