@@ -59,8 +59,8 @@ from cvxscreen.cvxpy_plugin.solution_cache import (
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath, before_loading, one_purchase, ready
+from cvxscreen.solvers.cones import compact
 from cvxscreen.solvers.interface import WITHOUT_SOLUTION, Start
-from cvxscreen.solvers.norm_terms import compact
 from cvxscreen.solvers.registry import (
     builtin_solver,
     builtin_takes,

@@ -22,13 +22,13 @@ from cvxscreen._support.validation import tolerance
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
+from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.epigraph import (
     PiecewiseLinear,
     PiecewiseQuadratic,
 )
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.request import Request, require_cvxpy_problem
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.data_changes.leave_one_out import LeaveOneOut, group_numbers, terms_left_out

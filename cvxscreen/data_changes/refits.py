@@ -33,8 +33,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import in_order, mapped, together, waiting
 from cvxscreen.data_changes.reweight import refit, taken, weighted
 from cvxscreen.data_changes.row_refits import PATHS, at_once, in_blocks, row_solvers
-from cvxscreen.designs.gram import Gram, GramForm, Kernel
-from cvxscreen.designs.kernels import Polynomial
+from cvxscreen.designs.gram import Gram, GramForm, Kernel, Polynomial
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.box_qp import BoxQp, descend_singles
 from cvxscreen.solvers.registry import compiled_path

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.validation import check_request, choice
 from cvxscreen.certificates.kernel_parts import KernelParts
 from cvxscreen.core.problem import Problem
+from cvxscreen.data_changes.leave_one_out import OneVsOneScores, Scores
 from cvxscreen.data_changes.reweight import weighted
-from cvxscreen.data_changes.several_classes import OneVsOneScores, Scores
 from cvxscreen.designs.gram import Gram
 from cvxscreen.estimators.fitting import (
     Array,

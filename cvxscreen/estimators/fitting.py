@@ -28,8 +28,14 @@ from cvxscreen._support.limits import TIME, cores, each
 from cvxscreen._support.validation import flag, plain_name, positive, tolerance
 from cvxscreen.api import solve
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.leave_one_out import LeaveOneOut, group_numbers, leave_one_out
-from cvxscreen.data_changes.several_classes import OneVsRestScores, Scores, classes_left_out
+from cvxscreen.data_changes.leave_one_out import (
+    LeaveOneOut,
+    OneVsRestScores,
+    Scores,
+    classes_left_out,
+    group_numbers,
+    leave_one_out,
+)
 from cvxscreen.errors import InvalidInput
 from cvxscreen.models.kernel import kernel_between
 

@@ -13,8 +13,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.rounding import gamma as rounding
 from cvxscreen._support.validation import choice, named_numbers, number, positive
-from cvxscreen.designs.gram import CHUNK, Gram, GramForm, Kernel
-from cvxscreen.designs.kernels import Called, KernelFunction, Polynomial, Precomputed, Rbf
+from cvxscreen.designs.gram import (
+    CHUNK,
+    Called,
+    Gram,
+    GramForm,
+    Kernel,
+    KernelFunction,
+    Polynomial,
+    Precomputed,
+    Rbf,
+)
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, quoted
 from cvxscreen.models.samples import some_rows

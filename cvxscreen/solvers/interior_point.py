@@ -52,6 +52,7 @@ from cvxscreen.core.penalty import L1, NonNegative
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
+from cvxscreen.solvers.cones import compact
 from cvxscreen.solvers.interface import (
     WITHOUT_SOLUTION,
     SolverTraits,
@@ -59,7 +60,6 @@ from cvxscreen.solvers.interface import (
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.norm_terms import compact
 from cvxscreen.solvers.second_order import SecondOrderCones
 from cvxscreen.solvers.vertices import Curves, Face, settled
 

@@ -166,7 +166,7 @@ def screened_as(problem: Problem, mode: str) -> type[ProblemInMemory[Any, Any, A
     """
     cones = problem.side is not None and not problem.n
     if has_norms(problem):
-        place = "cvxscreen.solvers.norm_terms:ScreenedNorms"
+        place = "cvxscreen.solvers.cones:ScreenedNorms"
     elif cones and loaded("cvxscreen.solvers.cones:has_cones_alone")(problem):
         place = "cvxscreen.solvers.cones:ScreenedCones"
     elif mode == "certified" and held_at_zero(problem):

@@ -189,7 +189,7 @@ def has_norms(problem: Problem) -> bool:
     """
     if problem.side is None or not problem.side.many_cones:
         return False
-    return loaded("cvxscreen.solvers.norm_terms:compact")(problem) is not None
+    return loaded("cvxscreen.solvers.cones:compact")(problem) is not None
 
 
 def _kinks_beside_unit_terms(problem: Problem) -> bool:

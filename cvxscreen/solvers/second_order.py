@@ -56,7 +56,7 @@ class SecondOrderCones:
     """
 
     costly: ClassVar[bool] = False
-    """Whether they are norms in the objective, with bounds that are eliminated (`norm_terms`)."""
+    """Whether they are norms in the objective, with bounds that are eliminated (`cones`)."""
     matrix: Array
     offset: Array
     heads: Index

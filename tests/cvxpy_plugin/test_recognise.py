@@ -16,10 +16,10 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import build
 from cvxscreen.cvxpy_plugin.inspection import loss_names
 from cvxscreen.cvxpy_plugin.recognise import standard
 from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import LossGroup
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.request import Report
 from cvxscreen.errors import NotScreenable
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cvxscreen.data_changes.several_classes import OneVsOneScores, OneVsRestScores, _ahead
+from cvxscreen.data_changes.leave_one_out import OneVsOneScores, OneVsRestScores, _ahead
 from cvxscreen.estimators.classifier import votes
 
 K = 4

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen.designs.gram import Gram, GramForm, Kernel, gather
-from cvxscreen.designs.kernels import Called, Polynomial, Precomputed, Rbf, exponents
+from cvxscreen.designs.gram import (
+    Called,
+    Gram,
+    GramForm,
+    Kernel,
+    Polynomial,
+    Precomputed,
+    Rbf,
+    exponents,
+    gather,
+)
 from cvxscreen.errors import InvalidInput
 
 N = 70

@@ -32,8 +32,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen.cvxpy_plugin.cvxpy_solver import ignore_warnings
-from cvxscreen.designs.gram import Kernel
-from cvxscreen.designs.kernels import Rbf
+from cvxscreen.designs.gram import Kernel, Rbf
 
 X, Y = cvxscreen.datasets.two_gaussians(400, 6, seed=5)
 FEW = slice(0, 60)

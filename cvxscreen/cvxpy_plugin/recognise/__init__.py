@@ -9,7 +9,7 @@ losses of rows, nothing left out; `expressions` reads the numbers of expressions
 them without copying large data.
 
 *Fewer columns.* One loss over data beside squares needs nothing more. For all else `rules` work on
-a `draft`, each leaving one of the `steps` that can be undone: `elimination` (norms in cones,
+a `draft`, each leaving a `Step` that can be undone: `elimination` (norms in cones,
 squares of a lasso, columns that an equality defines, ``e = u - v`` with bounded ``u, v``, what only
 one loss sees).
 

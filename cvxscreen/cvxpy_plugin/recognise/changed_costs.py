@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms, Step
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Unreadable, fixed, numbers, summands_of
 from cvxscreen.cvxpy_plugin.recognise.recognition import SAME, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms, Step
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]

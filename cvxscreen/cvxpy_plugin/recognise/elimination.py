@@ -26,7 +26,9 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     ColumnCounts,
     DefinedColumns,
     Draft,
+    Duals,
     Elimination,
+    Step,
     count_columns,
     stationarity,
 )
@@ -40,7 +42,6 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     without,
 )
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
 from cvxscreen.cvxpy_plugin.size import WIDE_COLUMNS, WIDE_SHARE
 from cvxscreen.errors import NotScreenable
 

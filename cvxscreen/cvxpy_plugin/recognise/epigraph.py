@@ -27,13 +27,16 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
     FEW_ROWS,
     ColumnCounts,
     Draft,
+    Duals,
+    GroupTerms,
+    Pairing,
+    Step,
     count_columns,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import envelope
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, diagonal, rows_of, some_entries
 from cvxscreen.cvxpy_plugin.recognise.max_affine import keep_maximum
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import Duals, GroupTerms, Pairing, Step
 from cvxscreen.cvxpy_plugin.size import MANY_ROWS
 
 Array = NDArray[np.float64]

@@ -21,9 +21,14 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.recognise.draft import Draft, substitute_defined, without_columns
+from cvxscreen.cvxpy_plugin.recognise.draft import (
+    Draft,
+    Duals,
+    Step,
+    substitute_defined,
+    without_columns,
+)
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Step
 from cvxscreen.designs.protocols import Form
 
 Array = NDArray[np.float64]

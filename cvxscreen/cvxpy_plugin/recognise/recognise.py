@@ -22,10 +22,10 @@ from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.check import check
+from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.size import FEWEST, MANY_ROWS
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE

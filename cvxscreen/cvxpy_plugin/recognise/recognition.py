@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
+from cvxscreen.cvxpy_plugin.recognise.draft import Duals, Pairing, Step
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.steps import Duals, Pairing, Step
 from cvxscreen.errors import CvxscreenError
 
 if TYPE_CHECKING:

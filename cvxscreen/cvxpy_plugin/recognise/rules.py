@@ -18,6 +18,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     Draft,
+    GroupTerms,
     UnusedColumns,
     substitute_defined,
     without_columns,
@@ -58,7 +59,6 @@ from cvxscreen.cvxpy_plugin.recognise.standard import (
     Standard,
     written,
 )
-from cvxscreen.cvxpy_plugin.recognise.steps import GroupTerms
 from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable

@@ -48,7 +48,7 @@ features = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
 SCORES = "data_changes/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
-classes = of("data_changes/several_classes.py", INSIDE_THE_SCORES)
+classes = of("data_changes/leave_one_out.py", INSIDE_THE_SCORES)
 tasks = of("data_changes/leave_one_out.py", "estimators/test_leave_one_out.py"
            "::test_a_sample_of_a_task_is_left_out_at_the_matrix_of_the_fit")
 means_of_losses = of("estimators/sparse.py", ONE_SCORE)

@@ -11,8 +11,8 @@ cost = of("certificates/residual_norms.py", f"{COST}::test_no_better_point_gains
           f"{COST}::test_a_bad_answer_is_refused",
           f"{COST}::test_a_residual_of_long_sums_is_no_larger_than_its_bound",
           f"{COST}::test_products_that_all_round_the_same_way_are_no_more_than_the_bound")
-STEP = "solvers/test_norm_terms.py"
-step = of("solvers/norm_terms.py", f"{STEP}::test_the_step_solves_the_whole_equations",
+STEP = "solvers/test_cones.py"
+step = of("solvers/cones.py", f"{STEP}::test_the_step_solves_the_whole_equations",
           f"{STEP}::test_the_face_is_newtons_step",
           "cvxpy_plugin/test_norms_of_residuals.py::test_answers_agree_with_clarabel")
 blocks = of("core/norm_blocks.py", f"{STEP}::test_the_step_solves_the_whole_equations",
@@ -20,7 +20,7 @@ blocks = of("core/norm_blocks.py", f"{STEP}::test_the_step_solves_the_whole_equa
 READ = "cvxpy_plugin/test_row_norms.py"
 read = of("cvxpy_plugin/recognise/row_norms.py", f"{READ}::test_the_numbers_are_those_of_the_norms",
           f"{READ}::test_answers_agree_with_clarabel")
-start = of("solvers/norm_terms.py", f"{READ}::test_a_start_takes_no_path",
+start = of("solvers/cones.py", f"{READ}::test_a_start_takes_no_path",
            f"{READ}::test_other_values_of_a_parameter_start_from_the_last_optimum")
 unseen = of("core/duality.py",
             "core/test_balance.py::test_coordinates_that_no_term_has_are_left_as_they_are")

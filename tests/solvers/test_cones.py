@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.norm_blocks import Blocks
-from cvxscreen.solvers.norm_terms import NormTerms
+from cvxscreen.solvers.cones import NormTerms
 
 
 def made(seed: int) -> tuple[NormTerms, np.random.Generator]:
