@@ -75,8 +75,11 @@ class Calls:
 
     @property
     def usual(self) -> float:
-        """What one has taken of late, without the one that loaded something; 0 of none."""
-        return sorted(self.last)[len(self.last) // 2] if self.last else 0.0
+        """What one has taken of late, the less of two in the middle; 0 of none.
+
+        Of two, one may still have loaded something, or was held up.
+        """
+        return sorted(self.last)[(len(self.last) - 1) // 2] if self.last else 0.0
 
 
 @dataclass(eq=False)

@@ -464,7 +464,9 @@ def most_seconds(problem: Problem, original: Any) -> float:
         blocks = bool(problem.losses.q.any()) and not norms.paired.any()
         rate = OF_BUDGET_BLOCKS if blocks else OF_BUDGET
         return max(LEAST, rate * problem.n**2 * len(norms.rows))
-    loading = LOADING if size.compiled and not loops_loaded() else 0.0
+    # Small problems are solved in numpy until enough of them have been: then one waits.
+    waits = not loops_loaded() and (size.compiled or not before_loading(problem))
+    loading = LOADING if waits else 0.0
     of_columns, taken = OF_COLUMNS * size.seconds_of_columns(), history(original).solving
     return max(LEAST, plain_seconds(problem), size.at_least(), of_columns, taken) + loading
 

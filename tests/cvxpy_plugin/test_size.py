@@ -665,7 +665,10 @@ def test_compiled_loops_have_time_to_be_loaded_where_they_are_needed(
 ) -> None:
     monkeypatch.setattr(plugin, "loops_loaded", lambda: False)
     texts, narrow = sparse_svm(words(1000, 200, 10)), bounded(3000, 10, nonneg=True)
-    for problem, loading in ((texts, plugin.LOADING), (narrow, 0.0)):
+    for problem, numpy_answers, loading in (
+        (texts, True, plugin.LOADING), (narrow, True, 0.0), (narrow, False, plugin.LOADING)
+    ):
+        monkeypatch.setattr(plugin, "before_loading", lambda _, answers=numpy_answers: answers)
         most = plugin.most_seconds(recognise(problem).problem, problem)
         assert most == max(plugin.LEAST, measure(problem).at_least()) + loading
 
