@@ -88,6 +88,9 @@ from .data_changes.reweight import (
     Influence as Influence,
 )
 from .data_changes.reweight import (
+    WeightRange as WeightRange,
+)
+from .data_changes.reweight import (
     add as add,
 )
 from .data_changes.reweight import (
@@ -99,10 +102,7 @@ from .data_changes.reweight import (
 from .data_changes.reweight import (
     reweight as reweight,
 )
-from .data_changes.weight_range import (
-    WeightRange as WeightRange,
-)
-from .data_changes.weight_range import (
+from .data_changes.reweight import (
     weight_range as weight_range,
 )
 from .errors import (

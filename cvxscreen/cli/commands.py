@@ -43,8 +43,7 @@ from cvxscreen.api import solve
 from cvxscreen.certificates.many import certify_many
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import Replicates, counts
-from cvxscreen.data_changes.refits import left_out_of
-from cvxscreen.data_changes.row_refits import PATHS, row_solvers
+from cvxscreen.data_changes.refits import PATHS, left_out_of, row_solvers
 from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency

@@ -3,8 +3,28 @@
 A block of terms goes through one solver after another, each of which looks at the terms near a kink
 only and certifies its answers on all of them; those that turn out to be on another piece join, and
 what is not certified is solved again (`left_out_of`). The solvers are two: a path for each term
-of rows (`cvxscreen.data_changes.row_refits`), a small program for each of a kernel (`Programs`).
-What is left uncertified, and what no block takes, is refitted alone, screened.
+of rows, a small program for each of a kernel (`Programs`). What is left uncertified, and what no
+block takes, is refitted alone, screened.
+
+*Of rows with few coordinates*: as the slope of one term goes from what it is to 0, the optimum of
+all others moves along a line until a term changes its piece: a slope inside its box meets an end,
+or a margin meets a kink. On each stretch the terms at a kink (E) keep their margins and those on a
+parabola (C) follow theirs
+
+::
+
+    [ M + sum_C a a' / q   A_E' ] [ dx       ]   [ a_k theta_k ]
+    [ A_E                  0    ] [ dtheta_E ] = [ 0           ]
+
+An inverse of this matrix is kept: a piece that changes is a rank-one change of it, or one row and
+column more or fewer. Without one term few pieces change, so a refit costs about as much as copying
+the inverse and one pass over the terms that are near a kink. Nothing is proven by it: a block of
+answers is certified on all terms (`cvxscreen.certificates.left_out`).
+
+For parametric quadratic programs this is the active-set path of Best (1996), for the weight of
+single samples of a support vector machine that of Cauwenberghs and Poggio (2001), by whom the dual
+matrix over E is kept; here it is that of the coordinates as well, so that rows with fewer
+coordinates than terms at a kink, losses with parabolas and an intercept need nothing of their own.
 
 *Of a kernel*: without a term few slopes change, those at a kink and the terms next to one. So each
 refit is a small quadratic program over a box (`cvxscreen.solvers.box_qp`), over the terms whose
@@ -17,30 +37,570 @@ many features are points of the linear kernel.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
-from typing import Protocol, cast
+from dataclasses import replace
+from functools import cache, cached_property, partial
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import CompileClock
+from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.certificates.many import LeftOutOfGram, LeftOutProofs
+from cvxscreen.certificates.left_out import LeftOutOfRows, by_room
+from cvxscreen.certificates.many import Around, LeftOut, LeftOutOfGram, LeftOutProofs, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.data_changes.bootstrap import in_order, mapped, together, waiting
+from cvxscreen.data_changes.bootstrap import (
+    Replicates,
+    curvature_of_the_sum,
+    in_order,
+    mapped,
+    together,
+    waiting,
+)
 from cvxscreen.data_changes.reweight import refit, taken, weighted
-from cvxscreen.data_changes.row_refits import PATHS, at_once, in_blocks, row_solvers
 from cvxscreen.designs.gram import Gram, GramForm, Kernel, Polynomial
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.box_qp import BoxQp, descend_singles
+from cvxscreen.solvers.compiled_path.loops import margins
 from cvxscreen.solvers.registry import compiled_path
 from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
+
+# -- paths of rows with few coordinates ------------------------------------------------------------
+
+HELD, KINK, CURVED = 0, 1, 2
+"""A term at the slope of a linear piece, at a kink, on a parabola."""
+
+NEAR, FEWEST = 6, 80
+"""Terms near a kink that a path looks at first, as a multiple of the coordinates, and at least.
+
+ijcnn1 (22 coordinates), letter-like data (16): of 10 nobody needs more, with 4 a tenth has to be
+followed again among more, and all takes a fifth longer; cadata (8): 80 are enough, 48 take twice
+as long."""
+
+WIDER = 1.25
+"""What the next answers may be further from the solution than those that were refuted."""
+
+ROUNDS = 3
+"""How often the terms near a kink are chosen, each time around the last answers."""
+
+EVENTS = 200
+"""Changes of a piece after which a path is given up."""
+
+AT_END = 1e-10, 1e-7, 1e-4
+"""Shares of its box by which a slope may be off an end that it is taken to be at, one after the
+other: what balances an intercept may be spread over more slopes than there are coordinates."""
+
+FINER = 1e-12
+"""Relative gap to which a solution is solved again whose pieces are not the optimum's."""
+
+SETTLES, SETTLED = 3, 1e-14
+"""Newton steps from the solution to the optimum on its pieces, at most and until they are so small
+a share of it."""
+
+EXACT = 1e-10
+"""Relative size of a pivot below which a row depends on those at a kink."""
+
+AT_ONCE, FEW, MANY = 2**20, 16, 1024
+"""Numbers of the paths that are followed together, 8 MB, and how many these are at least and at
+most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
+gained."""
+
+# Rows of the tables of `RefitStart`.
+KNOT, LEVEL, CURVE = 0, 6, 9
+NOW, LOW, HIGH = range(3)
+
+
+def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
+    """The pieces of losses from the lowest slope to the highest, shape (10, m).
+
+    Pieces 0, 2 and 4 are lines, 1 and 3 parabolas, or kinks where ``q = 0``. From `KNOT` on stand
+    the margins between which piece c is, rows c and c + 1; from `LEVEL` on the slopes of the lines;
+    last q. There are five pieces where slopes on either side of 0 have a kink of the conjugate
+    between them, the mask; else three.
+    """
+    five = (f.e > 0.0) & (f.lo < 0.0) & (f.hi > 0.0)
+    first, second = f.b + np.where(f.lo < 0.0, -f.e, f.e), f.b + f.e
+    bent = f.q > 0.0
+    low, high = (np.where(bent, f.q * np.where(bent, end, 0.0), 0.0) for end in (f.lo, f.hi))
+    never, some = np.full(len(low), np.inf), f.lo < f.hi
+    table = np.array([
+        -never, np.where(some, first + low, never),
+        np.where(some, first + np.where(five, 0.0, high), never), np.where(five, second, never),
+        np.where(five, second + high, never), never,
+        f.lo, np.where(five, 0.0, f.hi), f.hi, f.q,
+    ])
+    return table, five
+
+
+class RefitStart(NamedTuple):
+    """Terms near a kink where every path begins: d coordinates, m terms, ``D = 2 d``.
+
+    Attributes
+    ----------
+    A : array, shape (d, m)
+        Their rows as columns.
+    table : array, shape (10, m)
+        See `tabled`.
+    now : array, shape (3, m + D)
+        Their margins, x, and the slopes at a kink; between which of these a term is on its piece:
+        of margins infinite at a kink, of x and where there is no slope.
+    which : array of int64, shape (m + d,)
+        Their pieces; then the terms at a kink, -1 where there is none.
+    inverse : array, shape (D, D)
+        Of the module's matrix; rows and columns of 0 where there is no term.
+    """
+
+    A: Array
+    table: Array
+    now: Array
+    which: NDArray[np.int64]
+    inverse: Array
+
+    @classmethod
+    def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
+        """The terms at `near`, sorted; those at a kink are among them."""
+        A, f, d = np.take(around.columns, near, axis=1), problem.losses.take(near), problem.d
+        (table, five), theta, every = tabled(f), around.slopes[near], np.arange(len(near))
+        line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
+        moving = np.where(five & (theta > 0.0), 3, 1)
+        piece = np.where(at.kind[near] == HELD, line, moving)
+        kink, m, E = at.kind[near] == KINK, len(near), len(at.edges)
+        edges = np.searchsorted(near, at.edges)
+        which = np.concatenate((piece, edges, np.full(d - E, -1)))
+        now, half = np.zeros((3, m + 2 * d)), piece[edges] // 2
+        now[NOW, :m + d], now[LOW], now[HIGH] = [*around.margins[near], *at.x], -np.inf, np.inf
+        for end in (0, 1):
+            now[LOW + end, :m][~kink] = table[KNOT + piece + end, every][~kink]
+            now[LOW + end, m + d:][:E] = table[LEVEL + half + end, edges]
+        now[NOW, m + d:][:E] = theta[edges]
+        inverse = np.zeros((2 * d, 2 * d))
+        inverse[:d + E, :d + E] = at.inverse
+        return cls(A, table, now, which, inverse)
+
+
+class Gone(NamedTuple):
+    """Terms that are left out, one by each of K paths.
+
+    Attributes
+    ----------
+    rows : array, shape (K, d)
+    own : array of int64, shape (K,)
+        Their numbers among the terms near; -1 where they are not there.
+    slopes, rates : array, shape (K,)
+        Their slopes, and how fast these grow with the margin.
+    """
+
+    rows: Array
+    own: NDArray[np.int64]
+    slopes: Array
+    rates: Array
+
+
+class Room(NamedTuple):
+    """What one path after another works in.
+
+    Attributes
+    ----------
+    now : array, shape (5, m + D)
+        As in `RefitStart`; how fast it changes, and how long it is until a term leaves its piece.
+    which : array of int64, shape (m + d,)
+        As there.
+    rows : array, shape (2, d)
+        That of the term that is left out, times its slope; that whose part of the matrix changes.
+    changes : array, shape (EVENTS, D + 1)
+        What the inverse has changed by since the start: the sum of ``w w'`` times a number, which
+        stands last.
+    """
+
+    now: Array
+    which: NDArray[np.int64]
+    rows: Array
+    changes: Array
+
+    @classmethod
+    def of(cls, start: RefitStart) -> Room:
+        """Room for the paths from `start`."""
+        return cls(
+            np.empty((5, start.now.shape[1])), np.empty_like(start.which),
+            np.empty((2, len(start.A))), np.empty((EVENTS, len(start.inverse) + 1)),
+        )
+
+
+@compiled(fastmath=SUMS, allocates=False)
+def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
+    """Follow each path to its end, or until its matrix is singular; write where that is.
+
+    What belongs to the matrix changes it by ``w w'``: a parabola that is added or taken away, a
+    term that comes to a kink (one row and column more) or leaves it. The changes are kept beside
+    the inverse at the start, which all paths share: most paths end before these are as many as
+    there are rows, and copying the inverse would take longer than many of them.
+    """
+    A, table, N, changes = start.A, start.table, start.inverse, room.changes
+    d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
+    now, low, high, speed, length = room.now[0], room.now[1], room.now[2], room.now[3], room.now[4]
+    piece, slots, curve = room.which, room.which[m:], table[CURVE]
+    at, step, right, row = now[m:], speed[m:], room.rows[0], room.rows[1]
+    for k in range(gone.own.size):
+        for i in range(3):
+            for j in range(L):
+                room.now[i, j] = start.now[i, j]
+        for i in range(m + d):
+            piece[i] = start.which[i]
+        own = gone.own[k]
+        q = -1.0
+        p = -1
+        if own >= 0:
+            low[own] = -np.inf
+            high[own] = np.inf
+            if piece[own] % 2 == 1:
+                q = curve[own]
+        elif gone.rates[k] > 0.0:
+            q = 1.0 / gone.rates[k]
+        for j in range(d):
+            row[j] = gone.rows[k, j]
+            right[j] = gone.slopes[k] * row[j]
+            if slots[j] == own and own >= 0:
+                p = j
+        margins(D, N, right, step)
+        left = 1.0
+        count = 0
+        sign = -1.0 if q >= 0.0 else 0.0  # into the matrix, or out of it
+        for _ in range(EVENTS):
+            if sign != 0.0:
+                w = changes[count]
+                leaves = p >= 0 and sign < 0.0
+                if leaves:
+                    for r in range(D):
+                        w[r] = N[d + p, r]
+                else:
+                    margins(D, N, row, w)
+                for c in range(count):
+                    change = changes[c]
+                    share = change[d + p]
+                    if not leaves:
+                        share = 0.0
+                        for j in range(d):
+                            share += change[j] * row[j]
+                    share *= change[D]
+                    for r in range(D):
+                        w[r] -= share * change[r]
+                pivot = sign * q
+                size = 0.0
+                along = 0.0
+                for j in range(d):
+                    pivot += row[j] * w[j]
+                    size += row[j] * row[j]
+                    along += w[j] * right[j]
+                if leaves:
+                    pivot = w[d + p]
+                    slots[p] = -1
+                    low[m + d + p] = -np.inf
+                    high[m + d + p] = np.inf
+                elif p >= 0:
+                    w[d + p] = -1.0
+                if not sign * pivot > EXACT * (q if q > 0.0 else size):
+                    break
+                w[D] = 1.0 / pivot
+                along *= w[D]
+                for r in range(D):
+                    step[r] -= along * w[r]
+                count += 1
+            margins(m, A, step, speed)
+            # The lengths first, by themselves: a loop without branches, four at a time.
+            for i in range(L):
+                rate = speed[i]
+                least = low[i]
+                most = high[i]
+                length[i] = ((most if rate > 0.0 else least) - now[i]) / rate
+            size = left
+            i = -1
+            for j in range(L):
+                if length[j] < size and speed[j] != 0.0:
+                    size = length[j]
+                    i = j
+            size = size if size > 0.0 else 0.0
+            for j in range(L):
+                now[j] += size * speed[j]
+            left -= size
+            if i < 0:
+                break
+            # One term changes its piece: for the next one up or down.
+            up = speed[i] > 0.0
+            p = i - m - d if i >= m + d else -1
+            if p >= 0:
+                i = slots[p]
+            c = piece[i] + (1 if up else -1)
+            level = table[LEVEL + piece[i] // 2, i]
+            piece[i] = c
+            q = curve[i]
+            sign = 1.0 if c % 2 == 1 else -1.0
+            low[i] = table[KNOT + c, i]
+            high[i] = table[KNOT + c + 1, i]
+            for j in range(d):
+                row[j] = A[j, i]
+            if sign > 0.0 and q == 0.0:
+                p = 0
+                while p < d - 1 and slots[p] >= 0:
+                    p += 1
+                if slots[p] >= 0:
+                    break
+                slots[p] = i
+                at[d + p] = level
+                low[m + d + p] = table[LEVEL + c // 2, i]
+                high[m + d + p] = table[LEVEL + c // 2 + 1, i]
+                low[i] = -np.inf
+                high[i] = np.inf
+        for i in range(m):
+            theta[k, i] = table[LEVEL + piece[i] // 2, i]
+        for j in range(d):
+            X[k, j] = at[j]
+            if slots[j] >= 0:
+                theta[k, slots[j]] = at[d + j]
+        if own >= 0:
+            theta[k, own] = 0.0
+
+
+def ends_of_paths(start: RefitStart, f: LossTerms, gone: Gone) -> tuple[Array, Array]:
+    """The optimum without each of some terms, (K, d), and the theta of the terms near, (K, m).
+
+    `f` are the losses of the terms near.
+    """
+    K, (d, m) = len(gone.own), start.A.shape
+    X, theta = np.empty((K, d)), np.empty((K, m))
+    follow(start, gone, Room.of(start), X, theta)
+    bent, here = np.flatnonzero(f.q > 0.0), np.flatnonzero(gone.own >= 0)
+    if len(bent):
+        theta[:, bent] = f.take(bent).slope(X @ start.A[:, bent])
+        theta[here, gone.own[here]] = 0.0
+    return X, theta
+
+
+PATHS = CompileClock(3.0)
+"""Of `follow`, against any other refits. Measured: 2 to 3 CPU seconds."""
+
+
+def along_paths(problem: Problem) -> bool:
+    """Whether refits of `problem` along paths need not wait for a compiler, or waited enough."""
+    return (PATHS.due or at_hand(follow)) and compiled_path(problem, "auto", many=True)
+
+
+def at_once(problem: Problem) -> int:
+    """How many refits of `problem` make a block."""
+    d = problem.d
+    return min(max(AT_ONCE // (4 * d * d + 5 * max(NEAR * d, FEWEST)), FEW), MANY)
+
+
+def in_blocks(problem: Problem) -> bool:
+    """The same, along paths or as refits under any weightings."""
+    return along_paths(problem) or together(problem)
+
+
+class Optimum(NamedTuple):
+    """The optimum of all terms up to rounding, and the pieces that they are on there.
+
+    Attributes
+    ----------
+    x : array, shape (d,)
+    theta, margins : array, shape (n,)
+    kind : array of int8, shape (n,)
+    edges : array of int, shape (E,)
+        The terms at a kink.
+    inverse : array, shape (d + E, d + E)
+        Of the module's matrix.
+    """
+
+    x: Array
+    theta: Array
+    margins: Array
+    kind: NDArray[np.int8]
+    edges: Index
+    inverse: Array
+
+
+def optimum(solution: Solution) -> Optimum | None:
+    """The optimum on the pieces that the terms of `solution` are on; None if it is not there."""
+    return next((at for share in AT_END if (at := _optimum(solution, share)) is not None), None)
+
+
+def _optimum(solution: Solution, share: float) -> Optimum | None:
+    """The same, slopes within that share of an end of their box taken to be there.
+
+    So are those that a proximal step leads there: their margins are off the kink by more than the
+    slopes are off the end.
+    """
+    problem, f = solution.problem, solution.problem.losses
+    design, theta, d, x = problem.design, solution.theta, problem.d, solution.x
+    low, high, side = f.lo, f.hi, np.where(f.lo >= 0.0, 1.0, -1.0)
+    if f.ends("e")[1] > 0.0:  # a kink of the conjugate at 0
+        low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, low)
+        high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, high)
+        side = np.where(low >= 0.0, 1.0, -1.0)
+    t = design.forward(x)
+    moved = f.proximal_slope(t, theta, float(np.mean(np.square(problem.norms))))
+    with np.errstate(invalid="ignore"):
+        slack = share * np.minimum(high - low, np.abs(theta) + 1.0)
+        theta = np.where((theta - low <= slack) | (moved <= low), low, theta)
+        theta = np.where((high - theta <= slack) | (moved >= high), high, theta)
+    inside = (theta > low) & (theta < high) & ((theta != 0.0) | (f.e == 0.0))
+    kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
+    edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
+    D = d + len(edges)
+    if 2 * d < D:
+        return None
+    matrix, diagonal = np.zeros((D, D)), problem.quadratic.diagonal
+    np.fill_diagonal(matrix[:d, :d], diagonal)
+    if len(curved):
+        matrix[:d, :d] += design.weighted_gram(curved, 1.0 / f.q[curved])
+    matrix[d:, :d] = design.dense(edges)
+    matrix[:d, d:] = matrix[d:, :d].T
+    try:
+        inverse = np.linalg.inv(matrix)
+    except np.linalg.LinAlgError:
+        return None
+    ends, right = f.b + f.e * side, np.empty(D)
+    for _ in range(SETTLES):
+        theta[curved] = (t - ends)[curved] / f.q[curved]
+        np.negative(design.adjoint(theta) + diagonal * x, out=right[:d])
+        np.subtract(ends[edges], t[edges], out=right[d:])
+        step = inverse @ right
+        x = x + step[:d]
+        theta[edges] += step[d:]
+        t = design.forward(x)
+        if float(np.abs(step[:d]).max()) <= SETTLED * float(np.abs(x).max()):
+            break
+    theta[curved] = (t - ends)[curved] / f.q[curved]
+    good = np.isfinite(x).all() and bool(((theta >= low) & (theta <= high))[inside].all())
+    if not good or not _stay(f, t, theta, kind == HELD):
+        return None
+    return Optimum(x, np.asarray(theta), t, kind, edges, np.asarray(inverse))
+
+
+def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool:
+    """Whether the margins of all terms that are `held` are on the linear piece of their slope."""
+    below = f.b + f.e * np.where(theta <= 0.0, -1.0, 1.0) + f.q * theta
+    above = f.b + f.e * np.where(theta >= 0.0, 1.0, -1.0) + f.q * theta
+    slack = 1e-9 * (1.0 + np.abs(t))
+    fits = ((theta <= f.lo) | (t >= below - slack)) & ((theta >= f.hi) | (t <= above + slack))
+    return bool(fits[held].all())
+
+
+class ByWeights:
+    """Refits without single terms by the solver of any weightings, made when it is needed."""
+
+    rounds = 1
+
+    def __init__(self, solution: Solution, tol: float) -> None:
+        self.solution, self.tol, self.near = solution, tol, np.zeros(0, dtype=np.intp)
+
+    @cached_property
+    def solver(self) -> Replicates:
+        """Of the solution."""
+        return Replicates(self.solution, self.tol)
+
+    def without(self, index: Index, near: Index) -> LeftOutProofs | None:
+        """See `Solver`; None while it is not compiled."""
+        problem = self.solution.problem
+        shift = _shift(problem, len(index))
+        if not together(problem):
+            return None
+        with PATHS.rent():
+            X, gap, ok = self.solver.solve(LeftOut(index, problem.n), shift)
+        return _proofs(problem, index, X, gap, np.where(ok, 0.0, np.inf), self.tol, shift)
+
+
+class AlongPaths:
+    """Refits without single terms along the paths of their slopes; a `Solver`.
+
+    Parameters
+    ----------
+    problem : Problem
+    at : Optimum
+    tol : float
+        Relative gap of each answer.
+    """
+
+    rounds = ROUNDS
+
+    def __init__(self, problem: Problem, at: Optimum, tol: float) -> None:
+        self.problem, self.at, self.tol = problem, at, tol
+        problem.compute_row_norms()
+        away = problem.losses.kink_distance(at.margins)
+        curvature = curvature_of_the_sum(problem, at.margins, away)
+        self.around = Around.at(problem, at.x, at.theta, curvature)
+        self.nearest = by_room(self.around)
+        nth = min(max(NEAR * problem.d, FEWEST), problem.n - 1)
+        self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
+        self.near = np.flatnonzero(~stays_around(self.around, self.least))
+        self.start = self._start(self.near)
+
+    def _start(self, near: Index) -> tuple[RefitStart, LeftOutOfRows]:
+        """Where the paths among the terms `near` begin, and what certifies their ends."""
+        start = RefitStart.of(self.problem, self.around, self.at, near)
+        return start, LeftOutOfRows(self.problem, self.around, near, self.nearest)
+
+    def without(self, index: Index, near: Index) -> LeftOutProofs:
+        """See `Solver`; what has `moved` is near a kink within the reach of the refuted answers."""
+        problem, around, shift = self.problem, self.around, _shift(self.problem, len(index))
+        start, certificates = self.start if near is self.near else self._start(near)
+        m, own = len(near), np.searchsorted(near, index)
+        own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
+        gone = Gone(around.rows[index], own, around.slopes[index], around.rates[index])
+        X, theta = ends_of_paths(start, problem.losses.take(near), gone)
+        gap, relative, away = certificates.certify(index, own, X, theta, shift)
+        proofs = _proofs(problem, index, X, gap, relative, self.tol, shift)
+        if proofs.ok.all():
+            return proofs
+        reach = max(WIDER * float(away[~proofs.ok].max()), self.least)
+        return proofs._replace(moved=np.flatnonzero(~stays_around(around, reach)))
+
+
+def _shift(problem: Problem, count: int) -> Array | None:
+    """Room for how far the unpenalised coordinate of each answer may be off, if there is one."""
+    return np.zeros(count) if problem.quadratic.free.any() else None
+
+
+def _proofs(
+    problem: Problem, index: Index, X: Array, gap: Array, relative: Array, tol: float,
+    shift: Array | None,
+) -> LeftOutProofs:
+    """Where the margins of the terms at `index` are, from answers without them."""
+    d, rows = problem.d, problem.design.dense(index)
+    margins = np.einsum("kj,kj->k", rows, X)
+    n_i = problem.norms[index] * (1.0 + gamma(d + 8))
+    error = n_i * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
+    if shift is not None:
+        error = error + up(1.0) * np.abs(problem.free_columns[index, 0]) * shift
+    rounding = up(1.0) * gamma(d + 8) * np.linalg.norm(X, axis=1)
+    error = error + rounding * problem.sizes[index]
+    relative = np.where(np.isfinite(error), relative, np.inf)
+    none = np.zeros(0, dtype=np.intp)
+    return LeftOutProofs(margins, error, gap, relative, relative <= tol, none)
+
+
+def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
+    """The solvers of refits of rows with few coordinates, to `tol`, one after the other.
+
+    Where the pieces of the solution are not those of the optimum there are no paths; for what these
+    leave uncertified, too, refits go through `cvxscreen.data_changes.bootstrap.Replicates`, if that
+    is compiled or has been waited for.
+    """
+    at: Optimum | None = None
+    if along_paths(solution.problem):
+        finer = partial(refit, solution, solution.problem, solution.theta, FINER, "certified")
+        at = optimum(solution) or optimum(finer())
+    if at is None:
+        return [ByWeights(solution, tol)]
+    exact = replace(solution, x=at.x, theta=at.theta)
+    return [AlongPaths(solution.problem, at, tol), ByWeights(exact, tol)]
+
+
+# -- blocks, and refits of a kernel ---------------------------------------------------------------
 
 BALL = 1e-8
 """Relative gap of refits in blocks, where the tolerance is not smaller still: Newton's last steps
@@ -70,7 +630,7 @@ MOST = 2000
 """Most terms of a program, and most rows that are taken by their Gram matrix; beyond, and for what
 is not certified, refits go through `solve`."""
 
-ROUNDS = 4
+KERNEL_ROUNDS = 4
 """How often terms on another piece than was thought may join."""
 
 SHARE = 0.1
@@ -290,7 +850,7 @@ class Programs:
         Relative gap of each answer.
     """
 
-    rounds = ROUNDS
+    rounds = KERNEL_ROUNDS
 
     def __init__(self, problem: Problem, solution: Solution, tol: float) -> None:
         theta = solution.theta

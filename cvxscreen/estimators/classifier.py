@@ -23,7 +23,7 @@ from cvxscreen.estimators.fitting import (
     warn_unless_certified,
 )
 from cvxscreen.models.svm import one_against_rest, svm
-from cvxscreen.solvers.kernel_parts import AT_ONCE, OF_TWO_CLASSES, solve_parts
+from cvxscreen.solvers.smo import AT_ONCE, OF_TWO_CLASSES, solve_parts
 
 MULTI_CLASS = ("ovr", "ovo")
 ONE_MATRIX = 4000

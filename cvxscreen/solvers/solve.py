@@ -389,7 +389,7 @@ def _uncompiled(
 
 def solve_with_kernel(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
     """The same for a kernel problem of few points, over its whole matrix."""
-    from cvxscreen.solvers.kernel_parts import alone, solve_parts
+    from cvxscreen.solvers.smo import alone, solve_parts
 
     began = perf_counter()
     parts = alone(problem)

@@ -10,7 +10,7 @@ import pytest
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts, margins
-from cvxscreen.solvers.kernel_parts import solve_parts
+from cvxscreen.solvers.smo import solve_parts
 
 CASES = [
     (loss, intercept, kernel)

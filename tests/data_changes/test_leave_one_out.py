@@ -15,7 +15,7 @@ from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.many import LeftOutProofs
 from cvxscreen.core.problem import Quadratic
 from cvxscreen.data_changes import bootstrap as replicates
-from cvxscreen.data_changes import refits, row_refits
+from cvxscreen.data_changes import refits
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 
@@ -255,13 +255,13 @@ ROWS = sorted(set(of_rows()) - {"kernel", "elastic net", "csr"})
 @pytest.fixture
 def paths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Refits of rows by their paths, which nothing else helps."""
-    monkeypatch.setattr(row_refits.PATHS, "spent", row_refits.PATHS.price)
-    monkeypatch.setattr(row_refits.ByWeights, "without", lambda self, index, near: None)
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    monkeypatch.setattr(refits.ByWeights, "without", lambda self, index, near: None)
 
 
 def left_out(solution: cvxscreen.Solution, index: Any, tol: float = 1e-9) -> Any:
     """Margins, their error, and which are certified, of rows refitted as a block."""
-    return refits.left_out_of(row_refits.row_solvers(solution, tol), index)
+    return refits.left_out_of(refits.row_solvers(solution, tol), index)
 
 
 @pytest.mark.table
@@ -306,8 +306,8 @@ def test_without_paths_or_compiled_blocks_terms_are_refitted_one_by_one(
     """No call compiles both: what the paths leave over waits for the solver of any weightings."""
     solution = solve(of_rows()["absolute"], tol=1e-9)
     expected = leave_one_out(solution)
-    monkeypatch.setattr(row_refits, "optimum", lambda solution: None)
-    monkeypatch.setattr(row_refits, "together", lambda problem: False)
+    monkeypatch.setattr(refits, "optimum", lambda solution: None)
+    monkeypatch.setattr(refits, "together", lambda problem: False)
     monkeypatch.setattr(replicates.FRESH, "spent", 0.0)
     monkeypatch.setattr(replicates.TOGETHER, "spent", 0.0)
     found = leave_one_out(solution)
@@ -330,7 +330,7 @@ def test_once_compiling_is_due_the_others_of_a_block_are_refitted_together(
 
     refitted = refits._refitted
     monkeypatch.setattr(refits, "_refitted", one)
-    monkeypatch.setattr(row_refits, "optimum", lambda solution: None)
+    monkeypatch.setattr(refits, "optimum", lambda solution: None)
     monkeypatch.setattr(replicates, "at_hand", lambda loop: False)
     monkeypatch.setattr(replicates.TOGETHER, "spent", 0.0)
     monkeypatch.setattr(replicates.TOGETHER, "price", 1e-6)
@@ -344,11 +344,11 @@ def test_once_compiling_is_due_the_others_of_a_block_are_refitted_together(
 def test_paths_begin_where_slopes_are_a_little_off_their_ends(share: float) -> None:
     """As where an intercept is balanced by more of them than there are coordinates."""
     solution = solve(of_rows()["absolute"], tol=1e-12)
-    expected, f = row_refits.optimum(solution), solution.problem.losses
+    expected, f = refits.optimum(solution), solution.problem.losses
     assert expected is not None
     theta = np.clip(solution.theta, (1 - share) * f.lo, (1 - share) * f.hi)
     assert ((theta > f.lo) & (theta < f.hi)).sum() > solution.problem.d
-    found = row_refits.optimum(replace(solution, theta=theta))
+    found = refits.optimum(replace(solution, theta=theta))
     assert found is not None
     np.testing.assert_allclose(found.x, expected.x, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(found.edges, expected.edges)
@@ -359,10 +359,10 @@ def test_paths_that_are_cut_short_are_not_taken_for_optima(
 ) -> None:
     solution = solve(of_rows()["absolute"], tol=1e-9)
     whole = left_out(solution, np.arange(60))
-    inverse = row_refits.optimum(solution)
+    inverse = refits.optimum(solution)
     assert inverse is not None
     wrong = inverse._replace(inverse=1.5 * inverse.inverse)
-    monkeypatch.setattr(row_refits, "optimum", lambda solution: wrong)
+    monkeypatch.setattr(refits, "optimum", lambda solution: wrong)
     margins, error, ok = left_out(solution, np.arange(60))
     assert whole[2].all()
     assert not ok.all()
@@ -384,16 +384,16 @@ def test_the_reach_of_a_refit_of_rows_is_attained(
 
     def stays(start, losses, gone):
         (d, m), K = start.A.shape, len(gone.own)
-        at = start.table[row_refits.LEVEL + start.which[:m] // 2, np.arange(m)]
+        at = start.table[refits.LEVEL + start.which[:m] // 2, np.arange(m)]
         slots, here = start.which[m:], gone.own >= 0
-        at[slots[slots >= 0]] = start.now[row_refits.NOW, m + d:][slots >= 0]
+        at[slots[slots >= 0]] = start.now[refits.NOW, m + d:][slots >= 0]
         thetas = np.tile(at, (K, 1))
         thetas[np.flatnonzero(here), gone.own[here]] = 0.0
-        return np.tile(start.now[row_refits.NOW, m:m + d], (K, 1)), thetas
+        return np.tile(start.now[refits.NOW, m:m + d], (K, 1)), thetas
 
     solution, index = solve(problem, tol=1e-12), np.arange(0, 60, 9)
     true = left_out(solution, index)[0]
-    monkeypatch.setattr(row_refits, "ends_of_paths", stays)
+    monkeypatch.setattr(refits, "ends_of_paths", stays)
     margins, error, ok = left_out(solution, index, 0.5)
     assert ok.all()
     away = np.abs(margins - true)

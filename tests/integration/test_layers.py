@@ -79,7 +79,7 @@ LATE = {
     ("cvxscreen.solvers.solve", "cvxscreen.certificates.many"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.beginning"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.dual_coordinate_descent"),
-    ("cvxscreen.solvers.solve", "cvxscreen.solvers.kernel_parts"),
+    ("cvxscreen.solvers.solve", "cvxscreen.solvers.smo"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.loop"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.metric.solver"),
     ("cvxscreen.solvers.solve", "cvxscreen.solvers.truncated_newton"),

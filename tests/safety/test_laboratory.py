@@ -41,7 +41,7 @@ from cvxscreen.bounds.data_changes import over_weights  # noqa: E402
 from cvxscreen.bounds.regions import Ball, Region, TwoBalls  # noqa: E402
 from cvxscreen.core.losses import Piece  # noqa: E402
 from cvxscreen.cvxpy_plugin import budgets  # noqa: E402
-from cvxscreen.data_changes import weight_range  # noqa: E402
+from cvxscreen.data_changes import reweight  # noqa: E402
 from cvxscreen.data_changes.reweight import DataChange  # noqa: E402
 from cvxscreen.screening.reduction import judge  # noqa: E402
 
@@ -135,7 +135,7 @@ def test_a_range_of_weights_a_little_too_small_is_found_out(
         over = over_weights(point, functionals, weights)
         return replace(over, x_rate=0.99 * over.x_rate, down=0.99 * over.down, up=0.99 * over.up)
 
-    monkeypatch.setattr(weight_range, "over_weights", weak)
+    monkeypatch.setattr(reweight, "over_weights", weak)
     lines = until_wrong("ranges", 4, seed=3, points=8)
     assert sum(report.total(line, "wrong") for line in lines) > 0
     assert report.status(lines) == 1

@@ -8,9 +8,9 @@ import pytest
 import cvxscreen
 from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts
 from cvxscreen.estimators import ScreenedSVC, classifier
-from cvxscreen.solvers import kernel_parts
+from cvxscreen.solvers import smo
 from cvxscreen.solvers.box_qp import MatrixRows, want_row
-from cvxscreen.solvers.kernel_parts import solve_parts
+from cvxscreen.solvers.smo import solve_parts
 
 
 def against_the_rest(
@@ -106,7 +106,7 @@ def test_a_lone_problem_is_one_of_them(
     proof = cvxscreen.certify(problem, found.x, found.theta, tol=1e-8)
     assert proof.ok
     assert np.isclose(found.certificate.primal, proof.primal, rtol=1e-12)
-    monkeypatch.setattr(kernel_parts, "AIM", 1e9)
+    monkeypatch.setattr(smo, "AIM", 1e9)
     again = cvxscreen.solve(problem, tol=1e-8)
     assert again.certificate.ok
     assert again.rounds[-1].solver_info["evaluations"] >= 0  # of the loop's solver

@@ -38,7 +38,7 @@ KERNEL = f"{CERTIFIED}::test_without_a_term_of_a_kernel_it_is_that_of_the_weight
 ATTAINED_BY_TWO = f"{CERTIFIED}::test_the_reach_without_a_term_of_a_kernel_is_attained"
 REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/many.py", KERNEL)
-paths = of("data_changes/row_refits.py", "data_changes/test_leave_one_out.py"
+paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
 WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
 margins = of("data_changes/leave_one_out.py", WITHOUT)
