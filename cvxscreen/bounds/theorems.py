@@ -533,20 +533,22 @@ def _cut_ball(bound: str, problem: Problem, a: Point, b: Point, *, enhanced: boo
 
 def _farthest(ray: ScaledReference, ball: Ball) -> float:
     """``||c_b|| + r_b``, an upper bound of ``||w||`` at every smaller C."""
-    problem = ray.point.problem
-    centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
-    rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
-    return up(length(problem, centre)[1] + rounding + ball.radius + ray.origin_error)
+    (_, size), spread = _from_origin(ray, ball)
+    return up(size + spread)
 
 
 def _nearest(ray: ScaledReference, ball: Ball) -> float:
     """``(||c_a|| - r_a)_+``, a lower bound of ``||w_a*||``."""
+    (size, _), spread = _from_origin(ray, ball)
+    return max(size - up(spread), 0.0) * (1.0 - 4.0 * UNIT)
+
+
+def _from_origin(ray: ScaledReference, ball: Ball) -> tuple[tuple[float, float], float]:
+    """``||c||`` from below and above, and how much nearer or farther a point of the ball may be."""
     problem = ray.point.problem
     centre = np.where(problem.quadratic.free, 0.0, ball.centre - ray.origin)
     rounding = 2.0 * UNIT * length(problem, np.abs(ball.centre) + np.abs(ray.origin))[1]
-    return max(
-        length(problem, centre)[0] - up(rounding + ball.radius + ray.origin_error), 0.0
-    ) * (1.0 - 4.0 * UNIT)
+    return length(problem, centre), rounding + ball.radius + ray.origin_error
 
 
 def _level(problem: Problem, ray: ScaledReference, ball: Ball, outer: float) -> float:

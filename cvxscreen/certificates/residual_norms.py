@@ -107,9 +107,10 @@ class GrowthOfNorms(NamedTuple):
         rows, owner = norms.tails
         apart = norm_frame(side)
         if apart is None:
-            frame = sp.csr_matrix(side.matrix[rows][:, others])
-        else:
-            frame = apart.blocks.matrix
+            frame, b, of = sp.csr_matrix(side.matrix[rows][:, others]), side.offset[rows], owner
+        else:  # with a row of zeros for the head of each
+            frame, b = apart.blocks.matrix, apart.offset
+            of = np.repeat(np.arange(len(norms.sizes)), norms.sizes)
         lengths = np.sqrt(np.asarray(frame.power(2).sum(axis=0)).ravel())
         if not (lengths.min() > TINY and lengths.max() < 1.0 / TINY):
             return None
@@ -124,9 +125,7 @@ class GrowthOfNorms(NamedTuple):
         least = float(np.linalg.eigvalsh(gram)[0]) - 4.0 * d * gamma(len(rows) + 8 * d + 16)
 
         def by_norm(squares: Array) -> Array:
-            if apart is None:
-                return np.sqrt(np.bincount(owner, squares, len(costs)))
-            return np.sqrt(np.add.reduceat(squares, np.cumsum(norms.sizes) - norms.sizes))
+            return np.sqrt(np.bincount(of, squares, len(costs)))
 
         of_rows = np.asarray(scaled.power(2).sum(axis=1)).ravel()
         steepest = float((by_norm(of_rows) / costs).max()) * UP
@@ -136,7 +135,6 @@ class GrowthOfNorms(NamedTuple):
         linear = problem.linear[others] / lengths
         if linear.any():
             v = -(scaled @ np.linalg.solve(gram, linear))
-            b = side.offset[rows if apart is None else apart.rows]
             rounding = gamma(len(rows) + 8)
             missing = np.abs(linear + scaled.T @ v) + rounding * (
                 np.abs(linear) + abs(scaled).T @ np.abs(v))

@@ -747,14 +747,23 @@ def regulariser_gap(problem: Problem, x: Array, dual_residual: Array) -> float:
     `dual_residual` is ``A' theta + q``. What an unpenalised coordinate is out of balance by is left
     to the caller.
     """
-    quadratic, rest = problem.quadratic, 0.0
-    if problem.penalty is None:
-        x_theta = -quadratic.solve(dual_residual)
+    x_theta, _, of_penalty = _primal_of(problem, x, dual_residual)
+    return 0.5 * problem.quadratic.norm(x - x_theta) ** 2 + of_penalty
+
+
+def _primal_of(problem: Problem, x: Array, dual_residual: Array) -> tuple[Array, Array, float]:
+    """``x_theta``, the penalty's subgradient there, empty without one, and the penalty's term.
+
+    Unpenalised coordinates are those of x.
+    """
+    quadratic, penalty = problem.quadratic, problem.penalty
+    if penalty is None:
+        x_theta, s, gap = -quadratic.solve(dual_residual), np.zeros(0), 0.0
     else:
-        x_theta, s = problem.penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
-        rest = problem.penalty.fenchel_gap(x, s)
-    x_theta = np.where(quadratic.free, x, x_theta)
-    return 0.5 * quadratic.norm(x - x_theta) ** 2 + rest
+        x_theta, s = penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
+        gap = penalty.fenchel_gap(x, s)
+    x_theta[quadratic.free] = x[quadratic.free]
+    return x_theta, s, gap
 
 
 def estimated_gap(
@@ -800,13 +809,7 @@ def _assemble(
         sum_of_sizes = matrix.T @ np.abs(mu) + np.abs(At_theta + linear)
         side_error = width * quadratic.dual_reach(sum_of_sizes)
         feasible = problem.side.surely_holds(x)
-    s, penalty_gap = np.zeros(0), 0.0
-    if problem.penalty is None:
-        x_theta = -quadratic.solve(dual_residual)
-    else:
-        x_theta, s = problem.penalty.prox_and_subgradient(-dual_residual, quadratic.diagonal)
-        penalty_gap = problem.penalty.fenchel_gap(x, s)
-    x_theta[quadratic.free] = x[quadratic.free]
+    x_theta, s, penalty_gap = _primal_of(problem, x, dual_residual)
     dual_error = factor * size + _solve_error(problem, x_theta, dual_residual) + problem.drift
     dual_error += side_error + moved
     apart = quadratic.norm(x - x_theta)

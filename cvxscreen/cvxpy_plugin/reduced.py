@@ -274,7 +274,7 @@ def reduced_composite(made: CompositeProblem) -> Reduced:
 
 def fixed(problem: Problem, selection: Selection) -> dict[str, int]:
     """Number of terms that `selection` takes out, by kind of piece."""
-    masks = piece_masks(problem.losses, selection.codes)
+    masks = piece_masks(selection.codes)
     return {name: int(masks[name].sum()) for name in ("zero", "linear", "quadratic")}
 
 

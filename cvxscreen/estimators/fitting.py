@@ -164,7 +164,6 @@ class ScreenedModel(BaseEstimator):
             return
         self.support_ = np.flatnonzero(coefficients.any(axis=0))
         self.dual_coef_ = coefficients[:, self.support_]
-        self.n_fit_ = coefficients.shape[1]
         if not self._precomputed:
             self.support_vectors_ = X[self.support_]
 

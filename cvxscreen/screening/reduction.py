@@ -44,7 +44,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-def piece_masks(losses: LossTerms, codes: Codes) -> dict[str, Mask]:
+def piece_masks(codes: Codes) -> dict[str, Mask]:
     """Boolean masks ``zero``, ``linear``, ``quadratic``, ``undecided`` of coded pieces."""
     return {
         "zero": codes == Piece.ZERO,
@@ -64,7 +64,7 @@ class Pieces(ABC):
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
-        return piece_masks(*self._coded)
+        return piece_masks(self._coded[1])
 
     @property
     def zero(self) -> Mask:

@@ -279,11 +279,8 @@ class SecondOrderCones:
         A slack on the boundary has ``u0 - |u1| = 0``, linear at x; one with a multiplier inside
         the cone is 0, row by row. None where there is no such face: a slack of 0 on a boundary.
         """
-        s = self.slack(x)
-        s1, (z0, z1) = self.split(s)[1], self.split(z)
-        on = z0 > 0.0
-        apex = on & (z0 - z1 > APEX * z0)
-        curved = on & ~apex
+        s, z0 = self.slack(x), z[self.heads]
+        s1, (curved, taken) = self.split(s)[1], self._faces(z)
         if not (s1[curved] > 0.0).all():
             return None
         length = np.where(curved, s1, 1.0)
@@ -293,28 +290,32 @@ class SecondOrderCones:
         bent = self.matrix * np.sqrt(weight[self.owner] * self.tail)[:, None]
         along = across * np.sqrt(weight)[:, None]
         curvature = bent.T @ bent - along.T @ along
-        # In the order of the cones, row by row of those that are 0.
-        taken = on[self.owner] & (apex[self.owner] | (self.tail == 0.0))
         rows, right = self.matrix[taken].copy(), -s[taken]
         edge = curved[self.owner[taken]]
         rows[edge] -= across[curved]
         right[edge] += s1[curved]
         return curvature, rows, right
 
-    def moved(self, x: Array, z: Array, step: Array) -> Array:
-        """The multipliers after a step of those of the `face`, on its boundaries at x."""
-        s = self.slack(x)
-        s1, (z0, z1) = self.split(s)[1], self.split(z)
+    def _faces(self, z: Array) -> tuple[Mask, Mask]:
+        """The cones on whose boundary slacks are, and the rows of the `face`.
+
+        Rows in the order of the cones: the head of those, all rows of the cones whose slack is 0.
+        """
+        z0, z1 = self.split(z)
         on = z0 > 0.0
         apex = on & (z0 - z1 > APEX * z0)
-        curved = on & ~apex
-        taken = on[self.owner] & (apex[self.owner] | (self.tail == 0.0))
+        return on & ~apex, on[self.owner] & (apex[self.owner] | (self.tail == 0.0))
+
+    def moved(self, x: Array, z: Array, step: Array) -> Array:
+        """The multipliers after a step of those of the `face`, on its boundaries at x."""
+        s, z0 = self.slack(x), z[self.heads]
+        s1, (curved, taken) = self.split(s)[1], self._faces(z)
         moves = np.zeros(len(z))
         moves[taken] = step[: int(taken.sum())]
         value = z0 + np.where(curved, moves[self.heads], 0.0)
         along = -s * (value / np.maximum(s1, 1e-300))[self.owner]
         along[self.heads] = value
-        return np.where(curved[self.owner], along, z + np.where(apex[self.owner], moves, 0.0))
+        return np.where(curved[self.owner], along, z + moves)
 
 
 class Scaling:

@@ -393,7 +393,7 @@ def shares_proven(problem: Problem, bounds: Sequence[Bound], point: Point) -> di
 def shares_of(screening: Screening) -> dict[str, float]:
     """Shares of the terms on each kind of piece, and under an L1 term of the dropped features."""
     problem = screening.problem
-    masks = dict(piece_masks(problem.losses, screening.codes))
+    masks = piece_masks(screening.codes)
     if isinstance(problem.penalty, L1):
         masks["dropped"] = screening.dropped
     return {kind: float(mask.mean()) for kind, mask in masks.items()}
