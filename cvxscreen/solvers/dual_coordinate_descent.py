@@ -530,7 +530,9 @@ class _Descent:
             centre = before / root[free]
             lacking = float(border @ iterate.theta) + float(problem.linear[free])
             v[free] = centre - lacking * root[free]
-        value = problem.constant + dual_objective(self.terms, iterate.theta, iterate.v)
+        level = float((iterate.centre / iterate.root[iterate.free]).sum())
+        value = problem.constant
+        value += dual_objective(self.terms, iterate.theta, iterate.v, level)
         least = self.solver.tol * abs(value)
         active, basis, held = self.active, Basis.of(problem, len(self.active)), 0
         for _ in range(JOINS):
@@ -929,9 +931,12 @@ def look(
 
 
 @compiled(fastmath=SUMS, allocates=False)
-def dual_objective(terms: DescentTerms, theta: Array, v: Array) -> float:
-    """Up to a constant and a proximal term."""
-    square, conjugates = 0.0, 0.0
+def dual_objective(terms: DescentTerms, theta: Array, v: Array, centre: float) -> float:
+    """Up to a constant, with an unpenalised coordinate held to `centre` (0 without one).
+
+    Both are in the metric of v.
+    """
+    square, conjugates = -centre * centre, 0.0
     for j in range(v.size):
         square += v[j] * v[j]
     for i in range(theta.size):
@@ -1063,7 +1068,7 @@ def descend(
         value = np.inf
         if plan.relative > 0.0:
             if done <= 2 * WINDOW or done % WINDOW == 0:
-                known = plan.constant + dual_objective(terms, theta, v)
+                known = plan.constant + dual_objective(terms, theta, v, centre)
             value = known
             aim = max(aim, plan.relative * value)
             near = max(aim, plan.near * value)

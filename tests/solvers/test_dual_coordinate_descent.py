@@ -24,6 +24,7 @@ from cvxscreen.solvers.dual_coordinate_descent import (
     _Descent,
     descend,
     descend_along,
+    dual_objective,
     epoch,
     extrapolate,
     extrapolated,
@@ -210,6 +211,23 @@ def test_an_intercept_does_not_creep_where_parabolas_are_wide():
     found = DualCoordinateDescent(tol=1e-6)(p)
     assert found.status == "optimal"
     assert found.info["passes"] < 30  # 35 where it is held as tightly as beside kinks
+
+
+def test_where_an_intercept_is_held_does_not_change_the_dual_objective():
+    """What a relative target is relative to: balanced slopes have the same value at any centre."""
+    p = problem("hinge", intercept=True)
+    run = _Descent(p, p.design, None, 0.0, DualCoordinateDescent())
+    e, free, root = p.free_columns[:, 0], run.iterate.free[0], run.iterate.root
+    theta = 0.1 * p.losses.slope(np.zeros(p.n))
+    push = e * theta
+    theta[push > 0] *= min(push[push > 0].sum(), -push[push < 0].sum()) / push[push > 0].sum()
+    theta[push < 0] *= (e * theta)[push > 0].sum() / -push[push < 0].sum()
+    v = -p.design.adjoint(theta) * root
+    v[free] = 0.0
+    value = -0.5 * v @ v - p.losses.b @ theta
+    for centre in (0.0, 3.0, -50.0):
+        v[free] = centre
+        assert dual_objective(run.terms, theta, v, centre) == pytest.approx(value, rel=1e-9)
 
 
 @pytest.mark.parametrize(("little", "apart"), [(-np.inf, COMBINED), (np.inf, COMBINED + REST)])

@@ -149,6 +149,11 @@ FAULTS = (
     descends("an extrapolation judged without the parabolas", DROPPED,
              "            gain -= 0.5 * terms.q[i] * (new * new - now * now)\n", "",
              "it is taken where it leads down", EXTRAPOLATES),
+    descends("the level of an intercept left out of the dual objective", DROPPED,
+             "square, conjugates = -centre * centre, 0.0", "square, conjugates = 0.0, 0.0",
+             "a level far from 0 leaves no target: epochs go on until they are given up",
+             "solvers/test_dual_coordinate_descent.py::"
+             "test_where_an_intercept_is_held_does_not_change_the_dual_objective"),
     descends("one order for all data", DROPPED,
              "rest, past = done + REST, 0", "rest = done",
              "counts of words take four times as many passes as without extrapolation",
