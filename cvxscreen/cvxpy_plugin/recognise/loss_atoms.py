@@ -1084,7 +1084,9 @@ def slack_variables(problem: Any, least: int) -> dict[Any, list[Any]]:
         By variable, its bounds as expressions, which hold it themselves: it cancels there.
     """
     found: dict[Any, list[Any]] = {}
-    other = set()
+    other: set[Any] = set()
+    if all(variable.size < least for variable in problem.variables()):
+        return found
     for constraint in problem.constraints:
         for variable in constraint.variables():
             if constraint.size == 1 or variable.size < least:
