@@ -317,10 +317,10 @@ def _of_slacks(problem: Any) -> WeighedLosses | None:
     """
     if len(problem.constraints) > MOST_PARTS:
         return None
+    own = {c.id: c for c in problem.constraints}
     for slack, bounds in slack_variables(problem, LEVEL).items():
         least = cp.maximum(0.0, *bounds)
         anew, back = {id(slack): least}, {id(least): slack}
-        own = {c.id: c for c in problem.constraints}
         others = [
             c.tree_copy(anew) if c.size == 1 and any(v is slack for v in c.variables()) else c
             for c in problem.constraints

@@ -499,9 +499,15 @@ def _values(expr: Any, size: int) -> Array:
 
 
 def _scaled(expr: Any) -> tuple[Any, Array] | None:
-    """What a constant multiplies or divides in `expr`, and that constant's entries."""
+    """What a constant multiplies or divides in `expr`, and that constant's entries.
+
+    None where none does, and for products of matrices.
+    """
     first, second = expr.args
-    if type(expr).__name__ == "DivExpression":
+    kind = type(expr).__name__
+    if kind == "MulExpression" and () not in (first.shape, second.shape):
+        return None
+    if kind == "DivExpression":
         return (first, 1.0 / _entries(second, expr)) if second.is_constant() else None
     if second.is_constant():
         first, second = second, first
@@ -595,8 +601,6 @@ def _unscaled(lines: _Lines) -> _Lines:
     if kind == "NegExpression":
         return _unscaled(lines._replace(argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
     if kind in ("multiply", "DivExpression", "MulExpression"):
-        if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
-            return lines
         found = _scaled(expr)
         if found is not None and found[0].size == expr.size:
             inner, factor = found
@@ -677,8 +681,6 @@ def _lines(expr: Any, sign: float = 1.0) -> _Lines:
     if kind == "NegExpression":
         return _lines(expr.args[0], -sign)
     if kind in ("multiply", "DivExpression", "MulExpression"):
-        if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
-            raise OtherForm
         found = _scaled(expr)
         if found is None or found[0].size != expr.size:
             raise OtherForm
@@ -1293,8 +1295,6 @@ def _multiple_of(expr: Any, variable: Any) -> float:
     if kind == "NegExpression":
         return -_multiple_of(expr.args[0], variable)
     if kind in ("multiply", "DivExpression", "MulExpression"):
-        if kind == "MulExpression" and () not in (expr.args[0].shape, expr.args[1].shape):
-            return 0.0
         found = _scaled(expr)
         if found is not None and found[1].size == 1 and not expr.parameters():
             return float(found[1][0]) * _multiple_of(found[0], variable)
