@@ -863,8 +863,9 @@ def _sparse_rows() -> None:
         for intercept in (False, True):
             found = solve(svm(X, y, loss=loss, intercept=intercept))
             certify_many(found.problem, [1.0], [found.x], [found.theta])
-    solve(svm(X, y, C=100.0, loss="squared_hinge"))  # by Newton's method from the beginning
     path(svm(X, y), values=[0.1, 1.0, 10.0])
+    X, y = sparse_text_like(600, 200, 0.05)
+    solve(svm(X, y, C=100.0, loss="squared_hinge"))  # by Newton's method from the beginning
     X, y = sparse_text_like(300, 100, 0.05)
     for intercept in (False, True):
         solve(svm(X, y, C=10.0, intercept=intercept), solver="dcd")  # ends by pivots

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas
@@ -24,6 +25,9 @@ from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, MissingDependency
 from cvxscreen.models.files import read_table
 from cvxscreen.paths.record import Checkpoint
+from cvxscreen.solvers.dual_active_set import DualActiveSet
+from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, _Descent
+from cvxscreen.solvers.truncated_newton import TruncatedNewton
 
 
 @pytest.fixture
@@ -450,6 +454,23 @@ def test_every_job_runs_and_is_reported(
     assert "compiled" in capsys.readouterr().out
     assert main(["warmup", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_every_way_over_sparse_rows_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compiled method is called: what is not is compiled in somebody's first fits."""
+    called = set()
+    ways = (DualCoordinateDescent, "__call__"), (TruncatedNewton, "__call__"), (
+        DualActiveSet, "__call__"), (_Descent, "finish_face")
+    for kind, name in ways:
+        method = getattr(kind, name)
+
+        def counted(*given: Any, kind: type = kind, method: Any = method) -> Any:
+            called.add(kind)
+            return method(*given)
+
+        monkeypatch.setattr(kind, name, counted)
+    commands.JOBS["sparse rows"]()
+    assert called == {kind for kind, _ in ways}
 
 
 def happening(module: str) -> SimpleNamespace:
