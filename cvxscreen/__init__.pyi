@@ -138,6 +138,18 @@ from .models.cvar import (
 from .models.files import (
     open_data as open_data,
 )
+from .models.linear import (
+    regression as regression,
+)
+from .models.linear import (
+    sparse_svm as sparse_svm,
+)
+from .models.linear import (
+    sparse_svr as sparse_svr,
+)
+from .models.linear import (
+    svm as svm,
+)
 from .models.metric import (
     Comparisons as Comparisons,
 )
@@ -161,18 +173,6 @@ from .models.metric import (
 )
 from .models.multitask import (
     raso as raso,
-)
-from .models.regression import (
-    regression as regression,
-)
-from .models.sparse import (
-    sparse_svm as sparse_svm,
-)
-from .models.sparse import (
-    sparse_svr as sparse_svr,
-)
-from .models.svm import (
-    svm as svm,
 )
 from .multitask import (
     MultiTask as MultiTask,

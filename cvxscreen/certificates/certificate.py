@@ -419,9 +419,6 @@ def gap_above(
     return (1.0 - cancels) * (fy + 16.0 * EPS * size + slope * error)
 
 
-compiled_gap_above = compiled(allocates=False, alone=False)(gap_above)
-
-
 @compiled()
 def each_gap_above(t, theta, error, value, terms, out):  # type: ignore[no-untyped-def]
     """`gap_above` of every term, to `out`; `terms` are the `columns` of the losses."""
@@ -441,6 +438,12 @@ def endless_above(value: Any, error: Any, q: Any, lo: Any, hi: Any) -> Any:
     endless = (lo < -1e300) | (hi > 1e300)
     width = q + (1.0 - endless)
     return endless * error * (np.sqrt(2.0 * value / width) + error / width)
+
+
+# The same formulas of one term, which numpy runs on arrays, for compiled loops.
+_of_one_term = compiled(allocates=False, alone=False)
+compiled_steepness, compiled_value_above = _of_one_term(steepness), _of_one_term(value_above)
+compiled_gap_above, compiled_endless_above = _of_one_term(gap_above), _of_one_term(endless_above)
 
 
 def smooth_gap_above(

@@ -1,13 +1,16 @@
-"""Certificates of many answers over the same rows: along C, and under many weightings of the terms.
+"""Certificates of many answers over the same rows: along C, and at neighbouring quantile levels.
 
-`certify_many` makes those of a path, from two compiled passes a point; its dual points are kept
-packed, as most slopes are 0 or an end of their box. `certify_weightings` makes those of a
-bootstrap, `LeftOutOfGram` those of kernel problems without single terms.
+`certify_many` makes those of a path over C, from two compiled passes a point; its dual points are
+kept packed, as most slopes are 0 or an end of their box. `certify_levels` makes those of a path
+over tau, all in one pass over the data (proofs: ``docs/theory.md``, section 9).
+
+Nothing is taken from the code that finds the points: neither margins nor sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -18,24 +21,28 @@ from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import each
 from cvxscreen._support.validation import array, finite, one_of, positive
 from cvxscreen.certificates.certificate import (
+    ENOUGH,
     EPS,
+    Certificate,
+    Residual,
     certify,
     columns,
+    compiled_endless_above,
     compiled_gap_above,
-    endless_above,
-    gap_above,
+    compiled_steepness,
+    compiled_value_above,
+    nearby_cost,
     relative_gap,
-    steepness,
     taken_up,
-    value_above,
 )
-from cvxscreen.core.losses import LossTerms
+from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import FILLED, Rows
 from cvxscreen.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cvxscreen.designs.gram import Gram
+    pass
+
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -188,12 +195,6 @@ class PackedPoints(NamedTuple):
     endless: bool
 
 
-# The scalar formulas of a single certificate, which numpy runs on arrays, for the loops below.
-_steepness = compiled(allocates=False, alone=False)(steepness)
-_value_above = compiled(allocates=False, alone=False)(value_above)
-_endless_above = compiled(allocates=False, alone=False)(endless_above)
-
-
 @compiled(fastmath=frozenset({"reassoc"}), allocates=False)
 def sums(block, points, codes, place, room, out, At_theta):  # type: ignore[no-untyped-def]
     """Add the sums over a block of terms; one row a point.
@@ -210,7 +211,7 @@ def sums(block, points, codes, place, room, out, At_theta):  # type: ignore[no-u
         if k == 0 or points.curved:
             for i in range(n):
                 curve[i] = q[i] / factor
-                steep[i] = _steepness(curve[i])
+                steep[i] = compiled_steepness(curve[i])
         place[k] = unpack(codes[k], points.pool, place[k], lo, hi, factor, theta)
         length = 0.0
         for i in range(n):
@@ -226,12 +227,12 @@ def sums(block, points, codes, place, room, out, At_theta):  # type: ignore[no-u
         values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
         for i in range(n):
             low, high = lo[i] * factor, hi[i] * factor
-            value = _value_above(t[i], b[i], e[i], curve[i], low, high, steep[i])
+            value = compiled_value_above(t[i], b[i], e[i], curve[i], low, high, steep[i])
             values += value
             error = unit_error * block.sizes[i]
             gap += compiled_gap_above(t[i], theta[i], error, value, b[i], e[i], curve[i], low, high)
             if points.endless:
-                gap += _endless_above(value, error, curve[i], low, high)
+                gap += compiled_endless_above(value, error, curve[i], low, high)
             load += abs(theta[i]) * block.norms[i]
             outside += not ((theta[i] >= low) & (theta[i] <= high))
         if points.free >= 0:
@@ -420,7 +421,7 @@ def _sums(
         places = np.cumsum([theta.first, *each(own_numbers, parts[:-1])], axis=0)
         found = each(lambda share: add(*share), list(zip(parts, places, strict=True)))
         out, At_theta = (np.sum(some, axis=0) for some in zip(*found, strict=True))
-    return _totals(
+    return gaps_of_sums(
         problem, out, points, At_theta, EPS * (problem.n + 8),
         lambda needed, distance: _moves(problem, all_points, theta, needed, distance, *only),
     )
@@ -492,11 +493,11 @@ def stored_sums(rows, x, theta, factor, forward, t, At_theta, out):  # type: ign
             for k in range(d - first):
                 At_theta[first + k] += scale * s * rows.extra[i, k]
         t[i], error = margin, unit_error * rows.sizes[i]
-        value = _value_above(margin, b, e, curve, low, high, _steepness(curve))
+        value = compiled_value_above(margin, b, e, curve, low, high, compiled_steepness(curve))
         values += value
         gap += compiled_gap_above(margin, s, error, value, b, e, curve, low, high)
         if low < -1e300 or high > 1e300:
-            gap += _endless_above(value, error, curve, low, high)
+            gap += compiled_endless_above(value, error, curve, low, high)
         load += abs(s) * rows.norms[i]
         outside += not ((s >= low) & (s <= high))
     out[0], out[1], out[2], out[4] = values, gap, load, outside
@@ -524,7 +525,7 @@ def _stored_sums(
             cost[k] = taken_up(free[:, 0], hi * factor - s, s - lo * factor, rate, needed[k])
         return cost
 
-    return _totals(problem, out, X, At_theta, EPS * (problem.n + 8), moves)
+    return gaps_of_sums(problem, out, X, At_theta, EPS * (problem.n + 8), moves)
 
 
 class ProblemConstants(NamedTuple):
@@ -574,7 +575,7 @@ def totals(X, At_theta, diagonal, linear, sums, fixed, out):  # type: ignore[no-
         out[k, 3] = distance
 
 
-def _totals(
+def gaps_of_sums(
     problem: Problem, sums: Array, X: Array, At_theta: Array, rounding: float,
     moves: Callable[[Array, Array], Array],
 ) -> tuple[Array, Array]:
@@ -631,778 +632,118 @@ def _moves(
     return moves
 
 
-# -- one problem under many weightings of its terms -----------------------------------------------
+# -- neighbouring quantile levels ------------------------------------------------------------------
 #
-# A bootstrap asks for the same terms with other counts, again and again. Around a common point x0
-# most terms stay on one piece for all of the answers: linear, or a parabola with the slope
-# ``s + (t - t0) / q`` at margin t. There the Fenchel-Young term is 0, and ``A' theta`` and the
-# value follow from sums that are linear in the weights, matrix products for a block of weightings:
-# of rows times slopes, and of the ``a a' / q`` of parabolas. Which terms these are is proven here,
-# from margins at x0 made anew and the distance of the answers from it; every other term is looked
-# at under each weighting.
-
-
-class LeftOut(Immutable):
-    """Weightings of n terms that leave out one each, and count the others once.
-
-    They do what is asked of an array of weights, shape (K, n), without its K n numbers.
-
-    Attributes
-    ----------
-    index : array of int, shape (K,)
-    n : int
-    """
-
-    index: NDArray[np.intp]
-    n: int
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """``(K, n)``: weightings and terms."""
-        return len(self.index), self.n
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __getitem__(self, chosen: Any) -> LeftOut:
-        return LeftOut(self.index[chosen], self.n)
-
-    def take(self, rows: NDArray[np.intp], axis: int = 1) -> Array:
-        """The weights of the terms at `rows`, shape (K, m)."""
-        return np.asarray(self.index[:, None] != rows, dtype=np.float64)
-
-    def min(self, axis: int = 1) -> Array:
-        """The smallest weight of each."""
-        return np.zeros(len(self))
-
-
-class Around(NamedTuple):
-    """A point that many answers are near, and the pieces that the terms are on there.
-
-    Attributes
-    ----------
-    x : array, shape (d,)
-    slopes, rates : array, shape (n,)
-        The slope of a term's piece at `x`, and how fast it grows with the margin: 0 on a linear
-        piece, 1 / q on a parabola. Any slope in the box of the term; only those that prove to
-        belong to a piece count.
-    margins : array, shape (n,)
-        At `x`.
-    rows, columns : array, shape (n, d) and (d, n)
-        The data, and its rows as columns.
-    into, back : arrays, shape (d, d)
-        A factor L of the curvature, and about ``L^{-T}``: distances are ``|L' v|``.
-    room : array, shape (n,)
-        How far from `x` (see `distance`) a term provably stays on its piece; negative where it is
-        on none.
-    below, above : array, shape (n,)
-        Between which margins that is (`piece_of`).
-    parts : array, shape (n, d + 5)
-        The rows, each times its slope, then ``|slope| norm``, ``|slope a_free|``, ``f*(slope)``,
-        which is minus the value where the line of the slope meets margin 0, and of parabolas
-        ``rate |a|^2`` and how far the Fenchel-Young term may be from 0 by rounding.
-    total : array, shape (d + 5,)
-        The sums over all terms.
-    place : array of int, shape (n,)
-        Of a term on a parabola, its row in `hessians`; -1 elsewhere.
-    hessians : array, shape (c, d (d + 1) / 2)
-        ``rate a a'`` of the terms on a parabola, its lower triangle; no columns without any.
-    hessian : array, shape (d (d + 1) / 2,)
-        Their sum.
-    """
-
-    x: Array
-    slopes: Array
-    rates: Array
-    margins: Array
-    rows: Array
-    columns: Array
-    into: Array
-    back: Array
-    room: Array
-    below: Array
-    above: Array
-    parts: Array
-    total: Array
-    place: NDArray[np.intp]
-    hessians: Array
-    hessian: Array
-
-    @classmethod
-    def at(
-        cls, problem: Problem, x: Array, slopes: Array, curvature: Array | None = None
-    ) -> Around:
-        """Of dense rows.
-
-        Distances are measured by the `curvature` of the objective, shape (d, d), positive definite:
-        where features are correlated an optimum moves far along what the margins hardly feel, and
-        Euclidean balls around it would reach most kinks. They are Euclidean where it is omitted, or
-        has no Cholesky factor. On a parabola the slope is that at the margin, not that of `slopes`.
-        """
-        A, losses, d = cast(Rows, problem.design).dense(), problem.losses, problem.d
-        t, rates, curved, size = A @ x, np.zeros(problem.n), None, d * (d + 1) // 2
-        slopes = np.asarray(slopes, dtype=np.float64)
-        if losses.ends("q")[1] > 0.0:
-            there, q = losses.slope(t), losses.q
-            curved = (q > 0.0) & (there > losses.lo) & (there < losses.hi)
-            curved &= (losses.e == 0.0) | (there != 0.0)
-            if curved.sum() * size > MOST_ENTRIES:
-                curved[:] = False
-            slopes = np.where(curved, there, slopes)
-            rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
-        into, back = _factor(np.eye(d) if curvature is None else curvature)
-        below, above = piece_of(problem, slopes, curved)
-        length = float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
-        t_error = problem.design.forward_factor * length * problem.sizes
-        away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * t_error
-        room = _room(problem, A, back, away)
-        parts, steep, (b, e, q, *_) = np.empty((problem.n, d + 5)), np.abs(slopes), columns(losses)
-        np.multiply(slopes[:, None], A, out=parts[:, :d])
-        parts[:, d] = steep * problem.norms
-        parts[:, d + 1] = np.abs(parts[:, problem.free_index]).sum(axis=1)
-        parts[:, d + 2] = b * slopes + e * steep + 0.5 * q * slopes * slopes
-        parts[:, d + 3:] = 0.0
-        if curved is not None:
-            off = 2.0 * t_error + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
-            parts[:, d + 3], parts[:, d + 4] = rates * problem.sizes**2, rates * off * off
-        which = np.zeros(0, dtype=np.intp) if curved is None else np.flatnonzero(curved)
-        place = np.full(problem.n, -1)
-        place[which] = np.arange(len(which))
-        hessians, B = np.empty((len(which), size if len(which) else 0)), A[which]
-        for j in range(d if len(which) else 0):
-            column = (rates[which] * B[:, j])[:, None]
-            np.multiply(B[:, :j + 1], column, out=hessians[:, j * (j + 1) // 2:][:, :j + 1])
-        return cls(x, slopes, rates, t, A, np.ascontiguousarray(A.T), into, back, room, below,
-                   above, parts, parts.sum(axis=0), place, hessians, hessians.sum(axis=0))
-
-    def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
-        """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
-        return np.asarray(self.slopes[rows] + self.rates[rows] * (t - self.margins[rows]))
-
-    def square(self, hessian: Array) -> Array:
-        """Symmetric matrices, (K, d, d), whose lower triangles are the rows of `hessian`."""
-        i, j = np.indices((self.x.size, self.x.size))
-        low, high = np.minimum(i, j), np.maximum(i, j)
-        return np.asarray(hessian[:, high * (high + 1) // 2 + low])
-
-    def times_hessian(self, hessian: Array, V: Array) -> Array:
-        """The matrix of each row of `hessian` times that of `V`, (K, d); 0 without columns."""
-        if not hessian.shape[1]:
-            return np.zeros_like(V)
-        return np.asarray(np.einsum("kij,kj->ki", self.square(hessian), V))
-
-    def distance(self, X: Array) -> float:
-        """How far from `x` the farthest of `X`, shape (K, d), is at most.
-
-        With ``u = L' v`` and P for `back`, ``|a' v| <= |P' a| |u| + |a| |v - P u|`` whatever P is.
-        The last length is rounding; `room` leaves a share of ``|a|`` for it.
-        """
-        d = self.x.size
-        v = X - self.x
-        u = v @ self.into
-        length, size = np.linalg.norm(u, axis=1), np.linalg.norm(self.back)
-        rest = np.linalg.norm(v - u @ self.back.T, axis=1)
-        rest += 2.0 * EPS * (d + 8) * (np.linalg.norm(v, axis=1) + size * length)
-        far = np.maximum(length, rest / (_share(d) * size))
-        return float(far.max(initial=0.0)) * (1.0 + EPS * (d + 16))
-
-    def weighed(self, W: NDArray[Any] | LeftOut) -> Weighed:
-        """`W` with the sums of `parts` and `hessians` under them.
-
-        Of what one leaves out the sums that stand for rounding are no less: subtracting from a
-        total has that of all terms.
-        """
-        d, curved = self.x.size, np.flatnonzero(self.place >= 0)
-        if not isinstance(W, LeftOut):
-            sums, hessian = np.zeros((len(W), d + 5)), np.zeros((len(W), self.hessians.shape[1]))
-            for i in range(0, W.shape[1], COUNTED):  # counts are small numbers until they are used
-                some = slice(i, i + COUNTED)
-                sums += np.asarray(W[:, some], dtype=np.float64) @ self.parts[some]
-            for i in range(0, len(curved), COUNTED):
-                some = slice(i, i + COUNTED)
-                own = np.asarray(W.take(curved[some], axis=1), dtype=np.float64)
-                hessian += own @ self.hessians[some]
-            return Weighed(W, sums[:, :d], sums[:, d:], hessian)
-        sums, hessian = np.tile(self.total[d:], (len(W), 1)), np.tile(self.hessian, (len(W), 1))
-        sums[:, 2] -= self.parts[W.index, d + 2]
-        parabolic = np.flatnonzero(self.place[W.index] >= 0)
-        hessian[parabolic] -= self.hessians[self.place[W.index[parabolic]]]
-        return Weighed(W, self.total[:d] - self.parts[W.index, :d], sums, hessian)
-
-
-COUNTED = 2048
-"""Terms whose weights are made numbers of 8 bytes at a time: a block's stay in the cache."""
-
-MOST_ENTRIES = 2**24
-"""Most numbers of all ``rate a a'``, 128 MB; beyond, every term on a parabola is looked at."""
-
-
-class Weighed(NamedTuple):
-    """K weightings of n terms, and what these sum up to at the slopes of an `Around`.
-
-    Attributes
-    ----------
-    weights : array, shape (K, n), or LeftOut
-    At_theta : array, shape (K, d)
-        ``A' theta`` with these slopes times the weights.
-    sums : array, shape (K, 5)
-        Of the last five columns of `Around.parts`.
-    hessian : array, shape (K, d (d + 1) / 2)
-        Of `Around.hessians`.
-    """
-
-    weights: NDArray[Any] | LeftOut
-    At_theta: Array
-    sums: Array
-    hessian: Array
-
-    def take(self, chosen: NDArray[np.intp]) -> Weighed:
-        """Some of them; all are not copied."""
-        if len(chosen) == len(self.weights):
-            return self
-        return Weighed(
-            self.weights[chosen], self.At_theta[chosen], self.sums[chosen], self.hessian[chosen]
-        )
-
-    def looked_at(
-        self, around: Around, rows: NDArray[np.intp], W: Array | None = None,
-        A: Array | None = None,
-    ) -> LookedAt:
-        """The terms at `rows` by themselves, and the sums without them.
-
-        `W` are their weights and `A` their rows as columns, where these are at hand.
-        """
-        if W is None or A is None:
-            W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
-            A = np.take(around.columns, rows, axis=1)
-        parts, d = around.parts[rows], around.x.size
-        own, place, hessian = W @ parts, around.place[rows], self.hessian
-        curved = np.flatnonzero(place >= 0)
-        if len(curved):
-            hessian = hessian - W[:, curved] @ around.hessians[place[curved]]
-        return LookedAt(
-            rows, W, A, self.At_theta - own[:, :d], self.sums[:, 2] - own[:, d + 2], hessian,
-        )
-
-
-class LookedAt(NamedTuple):
-    """Some terms, and the sums of all others on the pieces of an `Around`, under K weightings.
-
-    Attributes
-    ----------
-    rows : array of int, shape (m,)
-    W : array, shape (K, m)
-    A : array, shape (d, m)
-        Their rows as columns.
-    At_theta, others : array, shape (K, d) and (K,)
-        Of the other terms ``A' theta``, and the sum of the conjugate losses.
-    hessian : array, shape (K, d (d + 1) / 2)
-        Of the other terms.
-    """
-
-    rows: NDArray[np.intp]
-    W: Array
-    A: Array
-    At_theta: Array
-    others: Array
-    hessian: Array
-
-
-def _away(problem: Problem, s: Array, t: Array) -> Array:
-    """How far margins `t` provably are inside the linear piece of slope s; negative on none."""
-    below, above = piece_of(problem, s)
-    return np.asarray(np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t))
-
-
-def piece_of(problem: Problem, s: Array, curved: Mask | None = None) -> tuple[Array, Array]:
-    """Between which margins slope s is that of a linear piece, rounded inward.
-
-    From infinity to minus infinity where it is on none; of `curved` terms the ends of the parabola
-    on which they have slope s.
-    """
-    b, e, q, lo, hi = columns(problem.losses)
-    low, high = (s == lo) & np.isfinite(lo), (s == hi) & np.isfinite(hi)
-    none = ~(low | high | (s == 0.0))
-    with np.errstate(invalid="ignore"):
-        below = np.where(high & ~low, b + e + q * hi, -np.inf)
-        above = np.where(low, b - e + q * lo, np.inf)
-        if curved is not None and curved.any():
-            begins = b + e * np.sign(s)
-            least = np.where((e > 0.0) & (s > 0.0), 0.0, q * lo)
-            most = np.where((e > 0.0) & (s < 0.0), 0.0, q * hi)
-    flat = s == 0.0
-    below = np.where(flat, np.where(lo == 0.0, -np.inf, b - e), np.where(none, np.inf, below))
-    above = np.where(flat, np.where(hi == 0.0, np.inf, b + e), np.where(none, -np.inf, above))
-    if curved is not None and curved.any():
-        below = np.where(curved, begins + least, below)
-        above = np.where(curved, begins + most, above)
-    knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
-    slack = 16.0 * EPS * (np.abs(b) + e + q * knots)
-    return below + slack, above - slack
-
-
-def _share(d: int) -> float:
-    """Of ``|P| |a|``, that a row's length has room for: several times the rounding of ``P u``."""
-    return 64.0 * EPS * (d + 8)
-
-
-def _factor(curvature: Array) -> tuple[Array, Array]:
-    """L with ``L L'`` the curvature, and about ``L^{-T}``; the identity where there is none."""
-    try:
-        into = np.asarray(np.linalg.cholesky(curvature), dtype=np.float64)
-        back = np.asarray(np.linalg.inv(into).T, dtype=np.float64)
-        if np.isfinite(into).all() and np.isfinite(back).all():
-            return into, back
-    except np.linalg.LinAlgError:
-        pass
-    return np.eye(len(curvature)), np.eye(len(curvature))
-
-
-def _room(problem: Problem, A: Array, back: Array, away: Array) -> Array:
-    """How far from x (`Around.distance`) each term provably stays on its piece.
-
-    Its margin there is `away` from the ends. A row's length there is ``|P' a|``, and a share of
-    ``|a|`` for what `Around.distance` rounds.
-    """
-    d, sizes, turned = problem.d, problem.sizes, A @ back
-    lengths = np.sqrt(np.einsum("ij,ij->i", turned, turned))
-    lengths += (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back)) * sizes
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(lengths > 0, away / lengths, np.where(away > 0, np.inf, -1.0))
-    # A negative distance is not made less so by the factor, and none is taken for a proof.
-    return np.asarray(far * (1.0 - EPS * (d + 40)))
-
-
-def stays_around(around: Around, distance: float) -> Mask:
-    """Terms that are on their piece at all x with ``around.distance(x)`` so small; proven."""
-    return np.asarray((around.room >= distance * (1.0 + 8.0 * EPS)) & (around.room > 0.0))
-
-
-SIZE, NORM, B, E, Q, LO, HI, SLOPE, BELOW, ABOVE, CONJUGATE = range(11)
-"""Rows of `Weighted.own`."""
-
-
-class Weighted(NamedTuple):
-    """The terms that are looked at, and the weightings.
-
-    Attributes
-    ----------
-    A : array, shape (d, m)
-        Their rows as columns.
-    own : array, shape (11, m)
-        The lengths of their rows, Euclidean and in the metric of ``M^{-1}``; b, e, q, lo, hi of
-        their losses at weight 1; the slopes around, between which margins they are those of a
-        linear piece (`piece_of`; of a parabola none is), and the conjugate loss of them.
-    W, theta : array, shape (K, m)
-        Weights, and slopes under them.
-    """
-
-    A: Array
-    own: Array
-    W: Array
-    theta: Array
-
-
-@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
-def weighted_sums(block, margins, unit_errors, free, out):  # type: ignore[no-untyped-def]
-    """Sums over the terms of a block, one row of `out` a weighting.
-
-    Value, gap, ``sum |theta| norm``, ``sum |theta a_free|``, the count of slopes outside their box.
-    `unit_errors`, shape (K,), are the rounding of a margin of a row of length 1. On the linear
-    piece of its slope a term adds nothing to the gap, by Fenchel's equality; most are there still,
-    and are not looked at any closer.
-    """
-    A, own = block.A, block.own
-    for k in range(unit_errors.size):
-        t, unit_error = margins[k], unit_errors[k]
-        values, gap, load, size, outside = 0.0, 0.0, 0.0, 0.0, 0
-        for i in range(own.shape[1]):
-            w, theta = block.W[k, i], block.theta[k, i]
-            if w == 0.0:  # without its loss a term has no slope
-                outside += theta != 0.0
-                continue
-            load += abs(theta) * own[NORM, i]
-            if free >= 0:
-                size += abs(theta * A[free, i])
-            error = unit_error * own[SIZE, i]
-            tiny = error + 16.0 * EPS * abs(t[i])
-            inside = (t[i] - tiny >= own[BELOW, i]) & (t[i] + tiny <= own[ABOVE, i])
-            if inside & (theta == w * own[SLOPE, i]):
-                values += theta * t[i] - w * own[CONJUGATE, i]
-                continue
-            low, high, q = own[LO, i] * w, own[HI, i] * w, own[Q, i] / w
-            b, e = own[B, i], own[E, i]
-            value = _value_above(t[i], b, e, q, low, high, _steepness(q))
-            values += value
-            gap += compiled_gap_above(t[i], theta, error, value, b, e, q, low, high)
-            gap += _endless_above(value, error, q, low, high)
-            outside += not ((theta >= low) & (theta <= high))
-        out[k, 0], out[k, 1], out[k, 2], out[k, 3] = values, gap, load, size
-        out[k, 4] = outside
-
-
-@compiled(allocates=False)
-def weighted_takers(  # type: ignore[no-untyped-def]
-    block, margins, unit_error, needed, distance, free, out
-):
-    """What it costs to balance each dual point by the cheapest single term of a block.
-
-    A slope s that moves by h adds ``(b + e sign(s) + q s - t) h + q h^2 / 2`` to its Fenchel-Young
-    term, t the margin at the dual point's own x: next to nothing where t is at the kink.
-    """
-    A, own, m = block.A, block.own, block.A.shape[1]
-    for k in range(out.size):
-        up, down = np.inf, np.inf
-        for both in (True, False):  # those with room both ways are few, and mostly enough
-            for i in range(m):
-                w, s = block.W[k, i], block.theta[k, i]
-                rise, fall = own[HI, i] * w - s, s - own[LO, i] * w
-                if both and not (rise > 0.0 and fall > 0.0):
-                    continue
-                size = abs(A[free, i])
-                if A[free, i] < 0.0:
-                    rise, fall = fall, rise
-                fits_up, fits_down = rise * size >= needed[k], fall * size >= needed[k]
-                if w == 0.0 or size == 0.0 or not (fits_up or fits_down):
-                    continue
-                step, q, t = needed[k] / size, own[Q, i] / w, margins[k, i]
-                b, e = own[B, i], own[E, i]
-                if abs(s) > step:
-                    off = abs(b + e * np.sign(s) + q * s - t)
-                else:  # its sign may change, and the kink of the conjugate be passed
-                    off = abs(b + q * s - t) + e
-                off += unit_error[k] * own[SIZE, i]
-                off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
-                rate = off + own[NORM, i] * distance[k] + 0.5 * q * step
-                if fits_up:
-                    up = min(up, rate / size)
-                if fits_down:
-                    down = min(down, rate / size)
-            if max(up, down) < np.inf:
-                break
-        out[k] = needed[k] * max(up, down) if needed[k] > 0.0 else 0.0
-
-
-@compiled(allocates=False)
-def shifts(block, margins, unit_error, needed, distance, loose, free, out):  # type: ignore[no-untyped-def]
-    """How far the unpenalised coordinate of an optimum may be from that of each answer, (K,).
-
-    For slopes theta anywhere in their boxes, balanced or not, and ``s = sum_i a_i,free theta_i``
-
-    ::
-
-        (b* - b) s  <=  sum_i FY_i + 1/2 |x - x_theta|^2
-
-    as the optimal value lies above ``D(theta) + b* s`` and below the value at x. So a dual point
-    with s > 0 bounds b* from above, one with s < 0 from below: that of the answer, with one more
-    term moved by about the root of the gap. The best term is chosen for either side.
-
-    Parameters
-    ----------
-    unit_error, needed, distance, loose : array, shape (K,)
-        Rounding of a margin of a row of length 1, bounds of ``|s|`` and of ``|x - x_theta|``, and
-        of the right side, at the dual point as it is.
-    """
-    A, own, up = block.A, block.own, 1.0 + 64.0 * EPS
-    for k in range(out.size):
-        rises, falls = np.inf, np.inf
-        for i in range(own.shape[1]):
-            w, a, s, t = block.W[k, i], A[free, i], block.theta[k, i], margins[k, i]
-            size, norm, b, e = abs(a), own[NORM, i], own[B, i], own[E, i]
-            if w <= 0.0 or size == 0.0:
-                continue
-            q = own[Q, i] / w
-            growth = norm * norm + q
-            for sign in (1.0, -1.0):
-                end = w * (own[HI, i] if sign > 0.0 else own[LO, i])
-                if e > 0.0 and sign * s < 0.0:  # the conjugate has a kink at 0: no further
-                    end = 0.0
-                room = min(sign * (end - s) * (1.0 - 8.0 * EPS), 1e300)
-                if not room > 0.0:
-                    continue
-                knot = b + e * (sign if s == 0.0 else np.sign(s)) + q * s
-                off = abs(knot - t) + unit_error[k] * own[SIZE, i]
-                off += 8.0 * EPS * (abs(b) + e + abs(q * s) + abs(t))
-                step = room
-                if growth > 0.0:
-                    step = min(np.sqrt(2.0 * loose[k] / growth) + 2.0 * needed[k] / size, room)
-                moved = size * step * (1.0 - 8.0 * EPS) - needed[k]
-                if not moved > 0.0:
-                    continue
-                bound = (loose[k] + step * (off + distance[k] * norm + 0.5 * step * growth)) / moved
-                if sign * a > 0.0:
-                    rises = min(rises, bound)
-                else:
-                    falls = min(falls, bound)
-        out[k] = up * max(rises, falls)
-
-
-class Rest(NamedTuple):
-    """All other terms, on the pieces of an `Around`, under K weightings.
-
-    Attributes
-    ----------
-    At_theta, others : array, shape (K, d) and (K,)
-        ``A' theta`` at the slopes around, and the sum of the conjugate losses of these.
-    sums : array, shape (K, 5)
-        As in `Weighed`: of all terms, which is no less.
-    hessian : array, shape (K, d (d + 1) / 2)
-        Of the terms on parabolas; no columns without any.
-    """
-
-    At_theta: Array
-    others: Array
-    sums: Array
-    hessian: Array
-
-
-def gaps_of_answers(
-    problem: Problem, around: Around, block: Weighted, rest: Rest, X: Array,
-    shift: Array | None = None,
-) -> tuple[Array, Array]:
-    """``(gap, primal)`` of each of the answers X, shape (K,), infinite where it is no number.
-
-    `shift` is filled as by `certify_weightings`.
-    """
-    n, d, A, theta = problem.n, problem.d, block.A, block.theta
-    free = int(problem.free_index[0]) if len(problem.free_index) else -1
-    unit_error = margin_rounding(problem) * np.sqrt(np.square(X).sum(axis=1))
-    out, margins = np.zeros((len(X), 5)), X @ A
-    weighted_sums(block, margins, unit_error, free, out)
-    # All other terms at the slopes of their pieces.
-    At_theta = rest.At_theta + theta @ A.T
-    out[:, 0] += np.einsum("kj,kj->k", rest.At_theta, X) - rest.others
-    out[:, 2:4] += 3.0 * rest.sums[:, :2]
-    if rest.hessian.shape[1]:
-        # On a parabola the rounding of a slope counts with its square; that of the sum of products
-        # is no more than of the sum of |theta| |a| with theta = rate |a| |v|.
-        V = X - around.x
-        of_parabolas = around.times_hessian(rest.hessian, V)
-        At_theta = At_theta + of_parabolas
-        away, stiff = np.linalg.norm(V, axis=1) * (1.0 + EPS * (d + 8)), rest.sums[:, 3]
-        out[:, 0] += 0.5 * np.einsum("kj,kj->k", of_parabolas, V)
-        out[:, 1] += 2.0 * (rest.sums[:, 4] + stiff * (16.0 * EPS * away) ** 2)
-        load = (4.0 + 2.0 * (d + 8) / (n + 16)) * stiff * away
-        out[:, 2] += load * float((problem.norms / np.maximum(problem.sizes, 1e-300)).max())
-        out[:, 3] += load
-
-    def moves(needed: Array, distance: Array) -> Array:
-        if shift is not None:
-            loose = out[:, 1] * (1 + n * EPS) + 0.5 * distance**2
-            shifts(block, margins, unit_error, needed, distance, loose, free, shift)
-        cost = np.empty(len(X))
-        weighted_takers(block, margins, unit_error, needed, distance, free, cost)
-        return cost
-
-    return _totals(problem, out, X, At_theta, EPS * (n + 16), moves)
-
-
-def margin_rounding(problem: Problem) -> float:
-    """Relative rounding of a margin of dense rows."""
-    return EPS * (problem.d + 4) if problem.design.sparse else float(problem.design.forward_factor)
-
-
-def certify_weightings(
-    problem: Problem,
-    around: Around,
-    W: NDArray[Any] | LeftOut | Weighed,
-    X: Array,
-    rows: NDArray[np.intp] | LookedAt,
-    theta: Array,
-    *,
-    tol: float,
-    shift: Array | None = None,
-) -> Certificates:
-    """Recompute the optimality of K answers, each under weights of its own, on all of the data.
+# Between neighbouring levels most terms stay on one side of their kink, and have the slope of that
+# side at all of them: ``h_i w_i - tau w_i``, ``h_i`` 1 where a term rises and 0 where it falls.
+# Their ``A' theta`` at every level are two sums (`codes` says which side). The slopes of the other
+# terms are given level by level. Of a term on its side the Fenchel-Young term is 0; where rounding
+# leaves the side open it is charged with the whole jump of the slope times the rounding of the
+# margin, and where the margin is on the other side nothing is certified. Of the others it is
+#
+#     f(t) + f*(theta) - t theta = (hi - theta) (t - b)    where t > b,
+#                                  (theta - lo) (b - t)    where t < b.
+#
+# What is left of ``A' theta``, rounding included, has to be taken up by slopes inside their
+# intervals (`nearby_cost`); objectives are summed from all terms.
+
+
+def certify_levels(
+    problem: Problem, codes: Codes, levels: Array, X: Array, theta: Array, *, tol: float
+) -> tuple[list[Certificate], Array, Array]:
+    """Certificates of a quantile regression at K levels.
 
     Parameters
     ----------
     problem : Problem
-        Dense rows, a diagonal M, at most one unpenalised coordinate.
-    around : Around
-    W : array, shape (K, n), LeftOut, or what ``around.weighed`` makes of them
-        Weights, not negative.
+        Pinball losses alone over rows, nothing else, at any level.
+    codes : array, shape (n,)
+        `Piece.LOW` or `Piece.HIGH`, the side of a term at all levels; -1 for the others.
+    levels : array, shape (K,)
     X : array, shape (K, d)
-    rows : array of int, shape (m,), or what ``Weighed.looked_at`` makes of it
-        The terms whose slopes are given; every other one has that of its piece times its weight.
+        A point for each level.
     theta : array, shape (K, m)
-        Slopes under the weights.
+        The slopes of the others, those of the first level first.
     tol : float
         Relative gap asked for.
-    shift : array, shape (K,), optional
-        Filled with how far the unpenalised coordinate may be from that of an optimum (`shifts`).
 
     Returns
     -------
-    Certificates
-        As those of `certify` on each weighted problem, by the same formulas; no margin is computed
-        in extended precision.
+    list of Certificate
+        Up to the first level that is not certified.
+    array, shape (2, n)
+        The margins at the last two levels (at one, where there is but one).
+    array, shape (K, d)
+        ``A' theta``.
     """
-    whole = W if isinstance(W, Weighed) else around.weighed(W)
-    here = rows if isinstance(rows, LookedAt) else whole.looked_at(around, rows)
-    look = ~stays_around(around, around.distance(X))
-    look[here.rows] = False
-    more = np.flatnonzero(look)
-    if len(more):  # few of them have left their piece
-        t = X @ np.take(around.columns, more, axis=1)
-        least, most = t.min(axis=0), t.max(axis=0)
-        lengths = np.linalg.norm(X, axis=1).max() + np.linalg.norm(around.x)
-        tiny = margin_rounding(problem) * lengths * problem.sizes[more]
-        tiny += 16.0 * EPS * np.maximum(np.abs(least), np.abs(most))
-        left = (least - tiny < around.below[more]) | (most + tiny > around.above[more])
-        more, t = more[left], t[:, left]
-    if len(more):
-        f = problem.losses
-        slopes = np.clip(around.slopes_at(more, t), f.lo[more], f.hi[more])
-        slopes *= np.asarray(whole.weights.take(more, axis=1))
-        theta = np.hstack([theta, slopes])
-        here = whole.looked_at(around, np.concatenate([here.rows, more]))
-    theta = np.ascontiguousarray(theta)
-    block = Weighted(here.A, looked_at_closer(problem, around, here.rows), here.W, theta)
-    rest = Rest(here.At_theta, here.others, whole.sums, here.hessian)
-    gap, primal = gaps_of_answers(problem, around, block, rest, X, shift)
-    gap = np.where(whole.weights.min(axis=1) < 0, np.inf, gap)
-    return Certificates(gap, relative_gap(gap, primal), primal, tol)
+    f, design, sizes = problem.losses, cast(Rows, problem.design), problem.sizes
+    K, kept, weight = len(levels), np.flatnonzero(codes < 0), f.hi - f.lo
+    fixed, high = codes >= 0, codes == Piece.HIGH
+    # Of a margin by its product, and of its difference from b.
+    length = float(np.linalg.norm(X, axis=1).max()) * (1.0 + (problem.d + 8) * EPS)
+    error = 8.0 * EPS * np.abs(f.b) + (design.forward_factor + 16.0 * EPS) * length * sizes
+    clear = np.where(high, error, -error)
+    last, others = np.empty((min(K, 2), problem.n)), np.empty((K, len(kept)))
+    sums = dict[int, Array]()  # by the first row, the same whatever the threads
 
+    def look(rows: slice, t: Array) -> Array:
+        w, mine, side = weight[rows], fixed[rows], high[rows]
+        last[:, rows] = t[-2:]
+        t -= f.b[rows]
+        at = slice(*np.searchsorted(kept, (rows.start, rows.stop)))
+        others[:, at] = t[:, kept[at] - rows.start]
+        wrong = charge = np.zeros(K)
+        unsure = (t > clear[rows]) != side
+        unsure &= mine
+        if unsure.any():
+            near = np.abs(t) <= error[rows]
+            wrong, charge = (unsure & ~near).any(axis=1), (unsure & near) @ (w * error[rows])
+        total = t @ w
+        np.maximum(t, 0.0, out=t)
+        sums[rows.start] = np.array([wrong, charge, total, t @ w])
+        slopes = np.zeros((K + 2, len(w)))
+        slopes[0], slopes[1] = w * side, w * mine
+        slopes[2:, kept[at] - rows.start] = theta[:, at]
+        return slopes
 
-def looked_at_closer(problem: Problem, around: Around, rows: NDArray[np.intp]) -> Array:
-    """`Weighted.own` of the terms at `rows`."""
-    own = (column[rows] for column in (problem.sizes, problem.norms, *columns(problem.losses)))
-    begins = np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])
-    pieces = around.slopes[rows], begins, around.above[rows], around.parts[rows, problem.d + 2]
-    return np.array([*own, *pieces])
-
-
-# -- kernels: one term left out of many ------------------------------------------------------------
-
-
-class LeftOutProofs(NamedTuple):
-    """What is certified about a block of answers, each without a term of its own.
-
-    Attributes
-    ----------
-    margins, error : array, shape (K,)
-        Of the term that is left out, and how far its margin at the optimum may be from that.
-    gap, relative_gap : array, shape (K,)
-        As in `Certificates`.
-    ok : mask, shape (K,)
-        Which gaps are within the tolerance.
-    moved : array of int
-        Terms that one of the others takes to be on a piece on which they are not.
-    """
-
-    margins: Array
-    error: Array
-    gap: Array
-    relative_gap: Array
-    ok: Mask
-    moved: NDArray[np.intp]
-
-
-class LeftOutOfGram:
-    """Certificates of answers to a kernel problem without single terms.
-
-    The primal point is that of the slopes, ``x = -A' theta``, so that the duality gap is the sum of
-    the Fenchel-Young terms ``f_j(t_j) + f_j*(theta_j) - t_j theta_j``. The primal value exceeds the
-    optimal one by at least ``1/2 |x - x*|^2``, the dual one falls short of it by as much, so the
-    optimum is within ``sqrt(gap)`` of x. The margins of an answer are those at `theta` and the
-    product of the Gram matrix with the slopes that changed. A term with its old slope whose margin
-    stays inside the linear piece of that slope adds nothing: exactly, by Fenchel's equality.
-
-    Parameters
-    ----------
-    problem : Problem
-        With a kernel, no intercept, no linear part, a point of its own for every term.
-    theta : array, shape (n,)
-        Slopes that all answers are near.
-    tol : float
-        Relative gap asked for.
-
-    Attributes
-    ----------
-    margins : array, shape (n,)
-        At `theta`.
-    """
-
-    def __init__(self, problem: Problem, theta: Array, tol: float) -> None:
-        design = cast("Gram", problem.design)
-        x = -design.adjoint(theta)
-        self.problem, self.theta, self.tol, self.design = problem, theta, tol, design
-        self.margins = design.forward(x)
-        self._error = design.forward_error(x, problem.sizes)
-        self._away = _away(problem, theta, self.margins) - self._error
-        b, e, q, _, _ = columns(problem.losses)
-        self._conjugates = b * theta + e * np.abs(theta) + 0.5 * q * theta * theta
-        self._dual = -float(self._conjugates.sum()) - 0.5 * problem.quadratic.norm(x) ** 2
-
-    def gram(self, rows: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
-        """``<a_i, a_j>`` for i in `rows` and j in `others`."""
-        design = self.design
-        block = design.kernel.block(design.index[rows], design.index[others])
-        block *= design.sign[rows][:, None]
-        block *= design.sign[others]
-        return block
-
-    def _margins(self, weights: Array, rows: NDArray[np.intp]) -> Array:
-        """``weights`` (K, m) times `gram` of `rows` and all terms; signs round nothing."""
-        design = self.design
-        products = design.kernel.combined(weights * design.sign[rows], design.index[rows])
-        return products[:, design.index] * design.sign
-
-    def certify(
-        self, index: NDArray[np.intp], rows: NDArray[np.intp], slopes: Array
-    ) -> LeftOutProofs:
-        """Recompute the optimality of K answers on all of the data.
-
-        Parameters
-        ----------
-        index : array of int, shape (K,)
-            The term that each leaves out.
-        rows : array of int, shape (m,)
-            Terms whose slopes are given, those of `index` among them; all others have `theta`.
-        slopes : array, shape (K, m)
-            Of weight 1; of the term that is left out 0.
-        """
-        f, n = columns(self.problem.losses), self.problem.n
-        K = len(index)
-        answers = np.arange(K)
-        change = slopes - self.theta[rows]
-        used = np.flatnonzero(change.any(axis=0))
-        at, part = rows[used], change[:, used]
-        t = self.margins - self._margins(part, at)
-        most = np.zeros(n)
-        most[at] = np.abs(part).max(axis=0, initial=0.0)
-        spread = self.design.spread(most)
-        # A product of so many coefficients in one sum, where the design's are in chunks.
-        error = self._error + (1 + len(used) // 128) * self.design.product_error(spread)
-        error = error * (1.0 + 64.0 * EPS) + 4.0 * EPS * np.abs(self.margins)
-        moves = np.abs(t - self.margins)
-        look = ~(moves * (1.0 + 8.0 * EPS) + error + 4.0 * EPS * np.abs(t) < self._away)
-        look[:, at] = True
-        look[answers, index] = False
-        who, term = np.nonzero(look)
-        theta = np.tile(self.theta, (K, 1))
-        theta[:, rows] = slopes
-        s, margin = theta[who, term], t[who, term]
-        b, e, q, lo, hi = (column[term] for column in f)
-        value = value_above(margin, b, e, q, lo, hi, steepness(q))
-        t_error = error[term] + 4.0 * EPS * np.abs(margin)
-        each = gap_above(margin, s, t_error, value, b, e, q, lo, hi)
-        each = each + endless_above(value, t_error, q, lo, hi)
-        outside = (s < lo) | (s > hi) | ~np.isfinite(each)
-        gap = np.zeros(K)
-        np.add.at(gap, who, np.where(outside, np.inf, each))
-        gap *= 1.0 + n * EPS
-        gap = np.where(theta[answers, index] != 0.0, np.inf, gap)
-        new = f[0][rows] * slopes + f[1][rows] * np.abs(slopes)
-        new = (new + 0.5 * f[2][rows] * slopes * slopes - self._conjugates[rows]).sum(axis=1)
-        # |x|^2 changes by minus the product of the slopes' change with both margins.
-        dual = self._dual - new + 0.5 * np.einsum("km,km->k", part, t[:, at] + self.margins[at])
-        relative = relative_gap(gap, dual + self.problem.constant + gap)
-        away = self.problem.norms[index] * np.sqrt(gap) * (1.0 + 64.0 * EPS)
-        given = np.zeros(n, dtype=bool)
-        given[rows] = True
-        moved = np.unique(term[(each > 0.0) & ~given[term]])
-        own = t[answers, index]
-        error = away + error[index] + 4.0 * EPS * np.abs(own)
-        return LeftOutProofs(own, error, gap, relative, relative <= self.tol, moved)
+    adjoints = design.both_ways(X, look)
+    wrong, charge, total, rising = np.sum([sums[start] for start in sorted(sums)], axis=0)
+    At_theta = adjoints[0] - levels[:, None] * adjoints[1] + adjoints[2:]
+    # Three sums of slopes no longer than all weights, and what they are multiplied with.
+    unsure = (3.0 * design.adjoint_factor + 16.0 * EPS) * (1.0 + 4.0 * (problem.n + 8) * EPS)
+    unsure *= float(np.linalg.norm(weight))
+    found: list[Certificate] = []
+    for k, level in enumerate(map(float, levels)):
+        lo, hi = -level * weight[kept], (1.0 - level) * weight[kept]
+        below, above, z, off = theta[k] - lo, hi - theta[k], others[k], error[kept]
+        if wrong[k] or (below < 0.0).any() or (above < 0.0).any():
+            break
+        primal = float(rising[k] - level * total[k]) + problem.constant
+        fy = np.maximum(above * (z + off), below * (off - z))
+        gap = float(np.maximum(fy, 0.0).sum() + charge[k]) * (1.0 + (problem.n + 64) * EPS)
+        inside = np.flatnonzero((below > 0.0) & (above > 0.0))
+        r = Residual(np.arange(problem.d), At_theta[k], unsure * problem.column_sizes)
+        none, some = np.zeros(len(inside)), kept[inside]
+        movable = replace(
+            problem, design=design.take_rows(some),
+            losses=Losses(f.b[some], none, none, lo[inside], hi[inside]),
+        )
+        gap += nearby_cost(
+            movable, r, np.ones(problem.d, dtype=bool), np.zeros(problem.d),
+            (theta[k, inside], z[inside] + f.b[some], off[inside]), 0.0,
+            ENOUGH * tol * abs(primal),
+        )
+        relative = float(relative_gap(gap, primal))
+        proof = Certificate(
+            gap, relative, primal, primal - gap, 0.0, tol, relative <= tol,
+            residual=float(r.above.max()),
+        )
+        if np.isinf(gap):  # as where fewer slopes than coordinates have room
+            here = problem.with_(tau=level)
+            whole = np.where(high, here.losses.hi, here.losses.lo)
+            whole[kept] = np.clip(theta[k], lo, hi)
+            proof = certify(here, X[k], whole, tol=tol)
+        if not proof.ok or np.isfinite(proof.within):
+            break
+        found.append(proof)
+    return found, last, At_theta

@@ -48,12 +48,10 @@ from cvxscreen.datasets import heavy_tailed_regression, sparse_text_like, two_ga
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import CvxscreenError, InvalidInput, MissingDependency
 from cvxscreen.models.files import Table, kind_of, open_data, read_table, two_classes
+from cvxscreen.models.linear import regression, sparse_svm, svm
 from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
 from cvxscreen.models.multitask import raso
-from cvxscreen.models.regression import regression
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.sparse import sparse_svm
-from cvxscreen.models.svm import svm
 from cvxscreen.paths.path import Path as SolutionPath
 from cvxscreen.paths.path import load_path, path
 from cvxscreen.solvers import (

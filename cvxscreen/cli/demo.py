@@ -22,7 +22,7 @@ from cvxscreen._support.limits import ONE_BLAS_THREAD
 from cvxscreen._support.tables import table
 from cvxscreen.api import solve
 from cvxscreen.datasets import two_gaussians
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import svm
 
 Array = NDArray[np.float64]
 

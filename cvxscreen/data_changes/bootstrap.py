@@ -32,7 +32,7 @@ from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import file_path, one_of, tolerance, whole
 from cvxscreen.api import solve
-from cvxscreen.certificates.many import (
+from cvxscreen.certificates.weightings import (
     Around,
     LeftOut,
     Weighed,
@@ -171,7 +171,7 @@ class Near(NamedTuple):
     inv : array, shape (m,)
         1 / q, or 0.
     slopes, rates, margins : array, shape (m,)
-        The pieces that they are on around the solution (`cvxscreen.certificates.many.Around`).
+        The pieces that they are on around the solution (`Around`).
     W, t, theta : array, shape (K, m)
         Weights, margins where the small problems begin, slopes to be filled in.
     bent : mask, shape (K, m)

@@ -19,7 +19,7 @@ parabola (C) follow theirs
 An inverse of this matrix is kept: a piece that changes is a rank-one change of it, or one row and
 column more or fewer. Without one term few pieces change, so a refit costs about as much as copying
 the inverse and one pass over the terms that are near a kink. Nothing is proven by it: a block of
-answers is certified on all terms (`cvxscreen.certificates.left_out`).
+answers is certified on all terms (`cvxscreen.certificates.weightings`).
 
 For parametric quadratic programs this is the active-set path of Best (1996), for the weight of
 single samples of a support vector machine that of Cauwenberghs and Poggio (2001), by whom the dual
@@ -30,8 +30,8 @@ coordinates than terms at a kink, losses with parabolas and an intercept need no
 refit is a small quadratic program over a box (`cvxscreen.solvers.box_qp`), over the terms whose
 margins are nearest to a kink, all others held at their slopes. Their Gram matrix is the same for
 all refits. A block of answers is certified on all terms at once: the margins of all are one matrix
-product with the slopes that changed (`cvxscreen.certificates.many.LeftOutOfGram`). Dense rows with
-many features are points of the linear kernel.
+product with the slopes that changed (`cvxscreen.certificates.kernels.LeftOutOfGram`). Dense rows
+with many features are points of the linear kernel.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions.margins import outward
-from cvxscreen.certificates.left_out import LeftOutOfRows, by_room
-from cvxscreen.certificates.many import Around, LeftOut, LeftOutOfGram, LeftOutProofs, stays_around
+from cvxscreen.certificates.kernels import LeftOutOfGram, LeftOutProofs
+from cvxscreen.certificates.weightings import Around, LeftOut, LeftOutOfRows, by_room, stays_around
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.bootstrap import (

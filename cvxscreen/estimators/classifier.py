@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cvxscreen._support.validation import check_request, choice
-from cvxscreen.certificates.kernel_parts import KernelParts
+from cvxscreen.certificates.kernels import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.leave_one_out import OneVsOneScores, Scores
 from cvxscreen.data_changes.reweight import weighted
@@ -22,7 +22,7 @@ from cvxscreen.estimators.fitting import (
     by_threads,
     warn_unless_certified,
 )
-from cvxscreen.models.svm import one_against_rest, svm
+from cvxscreen.models.linear import one_against_rest, svm
 from cvxscreen.solvers.smo import AT_ONCE, OF_TWO_CLASSES, solve_parts
 
 MULTI_CLASS = ("ovr", "ovo")

@@ -12,7 +12,7 @@ from cvxscreen._support.validation import flag, number, positive, tolerance
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneRegression
-from cvxscreen.models.regression import regression
+from cvxscreen.models.linear import regression
 
 
 class ScreenedRegressor(OneRegression, LeavesOut):

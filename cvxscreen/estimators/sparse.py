@@ -13,7 +13,7 @@ from cvxscreen._support.validation import flag, positive
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.estimators.fitting import Array, LeavesOut, OneVsRest, Regression
-from cvxscreen.models.sparse import sparse_svm, sparse_svr
+from cvxscreen.models.linear import sparse_svm, sparse_svr
 from cvxscreen.solvers.lambda_max import usual_lambda
 
 

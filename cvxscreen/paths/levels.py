@@ -8,7 +8,7 @@ The optimum of each level is predicted on the way that it leaves by, a few Newto
 closer, and the terms that are then near their kinks make a linear program of a few hundred terms:
 those of all levels are solved together (`cvxscreen.solvers.vertices`), and where that does not do
 the levels are solved one by one by the ordinary loop. All are certified on the full data in one
-pass (`cvxscreen.certificates.levels`). A level that this refuses is solved again among all terms.
+pass (`cvxscreen.certificates.many`). A level that this refuses is solved again among all terms.
 Of the two passes that this takes the other tells where the margins go.
 """
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.certificates.certificate import Certificate, Passes
-from cvxscreen.certificates.levels import certify_levels
+from cvxscreen.certificates.many import certify_levels
 from cvxscreen.core.losses import Codes, LossTerms, Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.compiled import compiled, read_only
 from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.certificates.certificate import Certificate
-from cvxscreen.certificates.kernel_parts import Index, KernelParts, certify_parts
+from cvxscreen.certificates.kernels import Index, KernelParts, certify_parts
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.gram import Gram, GramForm, exact_sum

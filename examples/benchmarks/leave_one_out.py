@@ -28,7 +28,7 @@ from report import with_origin
 
 import cvxscreen
 from cvxscreen._support.tables import table
-from cvxscreen.certificates.many import LeftOut
+from cvxscreen.certificates.weightings import LeftOut
 from cvxscreen.data_changes.bootstrap import BLOCK, Replicates, together
 from cvxscreen.data_changes.reweight import taken
 

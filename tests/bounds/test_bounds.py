@@ -35,8 +35,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import judge
 
 

@@ -15,8 +15,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import judge
 
 WITH_B = [case for case in CASES if case.intercept]

@@ -16,9 +16,7 @@ from cvxscreen.bounds.regions import CutBall, Everywhere
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.models.regression import regression
-from cvxscreen.models.sparse import sparse_svm
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, sparse_svm, svm
 from cvxscreen.screening.reduction import judge
 
 GAPS = (1e-1, 1e-2, 1e-3, 1e-5, 1e-7, 1e-9)

@@ -17,8 +17,7 @@ from cvxscreen.bounds import BOUNDS, PAIRS
 from cvxscreen.bounds.regions import Ball, CutBall, Place, TwoBalls
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.newton import Newton
 

@@ -7,10 +7,11 @@ import pytest
 from weightings import PROBLEMS, answers
 
 import cvxscreen
-from cvxscreen.certificates.left_out import LeftOutOfRows, by_room
-from cvxscreen.certificates.many import (
+from cvxscreen.certificates.weightings import (
     Around,
     LeftOut,
+    LeftOutOfRows,
+    by_room,
     certify_weightings,
     relative_gap,
     stays_around,

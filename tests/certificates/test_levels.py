@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen as cs
-from cvxscreen.certificates.levels import certify_levels
+from cvxscreen.certificates.many import certify_levels
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows

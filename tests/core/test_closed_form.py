@@ -13,8 +13,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 
 LINEAR = ["hinge", "absolute", "quantile", "epsilon"]
 

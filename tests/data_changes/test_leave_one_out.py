@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
 from cvxscreen._support.compiled import CompileClock
-from cvxscreen.certificates.many import LeftOutProofs
+from cvxscreen.certificates.kernels import LeftOutProofs
 from cvxscreen.core.problem import Quadratic
 from cvxscreen.data_changes import bootstrap as replicates
 from cvxscreen.data_changes import refits

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.regression import regression
+from cvxscreen.models.linear import regression, sparse_svm, svm
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.sparse import sparse_svm
-from cvxscreen.models.svm import svm
 
 SHAPES: dict[str, dict[str, float]] = {
     "smoothed_hinge": {"gamma": 0.5}, "quantile": {"tau": 0.25}, "epsilon": {"epsilon": 0.5},

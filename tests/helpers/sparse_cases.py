@@ -14,7 +14,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.sparse import sparse_svm, sparse_svr
+from cvxscreen.models.linear import sparse_svm, sparse_svr
 from cvxscreen.screening.reduction import Verdict, judge
 from cvxscreen.solvers.lambda_max import lambda_max
 from cvxscreen.solvers.prox_newton import ProxNewton

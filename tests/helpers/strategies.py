@@ -29,9 +29,8 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.regression import regression
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.svm import svm
 from cvxscreen.screening.reduction import Selection, Verdict
 from cvxscreen.solvers.newton import Newton
 from cvxscreen.solvers.solution import Solution

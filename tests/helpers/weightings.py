@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import cvxscreen
-from cvxscreen.certificates.many import Around, stays_around
+from cvxscreen.certificates.weightings import Around, stays_around
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
 

@@ -258,7 +258,7 @@ REFUSED = [
     ("cvxscreen.solvers.loop", "from cvxscreen.cvxpy_plugin import build", "lower layer"),
     ("cvxscreen.solvers.loop", "from ..paths import Path", "lower layer"),
     ("cvxscreen.screening.reduction", "from cvxscreen import plots", "lower layer"),
-    ("cvxscreen.models.svm", "import cvxscreen.cli", "lower layer"),
+    ("cvxscreen.models.linear", "import cvxscreen.cli", "lower layer"),
     ("cvxscreen.plots", "import cvxscreen.datasets", "sibling"),
     ("cvxscreen.core.problem", "import cvxscreen", "top of the package"),
     ("cvxscreen.core.problem", "from cvxscreen import __version__", "top of the package"),

@@ -17,8 +17,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
 from cvxscreen.models import kernel as models
 from cvxscreen.models.kernel import decision_function
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import judge
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.smo import Smo

@@ -11,9 +11,8 @@ import scipy.sparse as sp
 
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.models.regression import regression
+from cvxscreen.models.linear import one_against_rest, regression, svm
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.models.svm import one_against_rest, svm
 from cvxscreen.solvers.newton import Newton
 
 RNG = np.random.default_rng(9)

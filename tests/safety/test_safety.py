@@ -30,8 +30,7 @@ from strategies import (
 from cvxscreen.bounds import BOUNDS, PAIRS, PARAMETER_CHANGE
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.problem import Problem
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import Verdict, judge
 
 DECISIONS, DECISIONS_LONG = 10_000, 1_000_000

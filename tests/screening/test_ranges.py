@@ -19,8 +19,7 @@ from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.ranges import (
     _smooth_error,
     _Sphere,

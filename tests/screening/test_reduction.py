@@ -14,7 +14,7 @@ from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.regression import regression
+from cvxscreen.models.linear import regression
 from cvxscreen.screening.reduction import FOLD_LIMIT, Screening, Selection
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")

@@ -16,8 +16,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin import Report
 from cvxscreen.designs.rows import Rows
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.paths.path import path
 from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.interface import Start

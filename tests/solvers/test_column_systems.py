@@ -10,7 +10,7 @@ from sparse_cases import make
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, column_major
-from cvxscreen.models.sparse import sparse_svm, sparse_svr
+from cvxscreen.models.linear import sparse_svm, sparse_svr
 from cvxscreen.solvers import column_systems as systems
 from cvxscreen.solvers.column_systems import (
     CurvedRows,

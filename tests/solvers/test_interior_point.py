@@ -21,7 +21,7 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import svm
 from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (

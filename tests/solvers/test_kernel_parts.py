@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import cvxscreen
-from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts
+from cvxscreen.certificates.kernels import KernelParts, certify_parts
 from cvxscreen.estimators import ScreenedSVC, classifier
 from cvxscreen.solvers import smo
 from cvxscreen.solvers.box_qp import MatrixRows, want_row

@@ -14,8 +14,7 @@ from cvxscreen.bounds import BOUNDS, midpoint_ball
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput, UnknownName
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.reduction import Prediction, Selection
 from cvxscreen.solvers import beginning, dual_coordinate_descent, rows
 from cvxscreen.solvers.dual_active_set import DualActiveSet

@@ -14,8 +14,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.solvers import newton
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.newton import Newton, _NewtonIterate, default_weight, typical_span

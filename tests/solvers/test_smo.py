@@ -13,8 +13,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.errors import InvalidInput
-from cvxscreen.models.regression import regression
-from cvxscreen.models.svm import svm
+from cvxscreen.models.linear import regression, svm
 from cvxscreen.solvers import smo
 from cvxscreen.solvers.box_qp import BoxQp
 from cvxscreen.solvers.interface import Start

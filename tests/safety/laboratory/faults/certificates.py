@@ -14,7 +14,7 @@ stored = of(
 )
 packed = of("certificates/many.py", "certificates/test_many.py",
             "solvers/compiled_path/test_small_path.py")
-parts = of("certificates/kernel_parts.py", "certificates/test_kernel_parts.py")
+parts = of("certificates/kernels.py", "certificates/test_kernels.py")
 metric = of("certificates/one_pass.py", "solvers/metric/test_metric.py")
 near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_metric.py",
           "models/test_sparse_models.py")
@@ -238,27 +238,27 @@ FAULTS = (
     parts("kernel problems whose coefficients do not sum to 0", DROPPED,
           "gap = gap + _balance(", "gap = gap + 0.0 * _balance(",
           "an optimum without an intercept is one with an intercept",
-          "certificates/test_kernel_parts.py::"
+          "certificates/test_kernels.py::"
           "test_an_optimum_without_an_intercept_is_none_with_one"),
     parts("the sum of a kernel problem is restored past the ends", DROPPED,
           "np.where(room * (1.0 - 4.0 * UNIT) >= each, cost, np.inf)", "cost",
           "a dual point that does not exist is certified",
-          "certificates/test_kernel_parts.py::"
+          "certificates/test_kernels.py::"
           "test_without_room_for_what_the_sum_lacks_there_is_no_dual_point"),
     parts("coefficients of a kernel problem outside their box", DROPPED,
           "(theta < lo) | (theta > hi) | ~np", "~np",
           "an infeasible dual point is certified",
-          "certificates/test_kernel_parts.py::"
+          "certificates/test_kernels.py::"
           "test_refuses_a_coefficient_one_bit_outside_its_box"),
     parts("margins of a kernel problem without the rounding of their sums", SLACK,
           "depth = gamma(int(sizes.max()) + 8)", "depth = 0.0",
           "what rounding hides is not charged",
-          "certificates/test_kernel_parts.py::"
+          "certificates/test_kernels.py::"
           "test_margins_are_within_their_error_of_the_exact_ones"),
     parts("the rounding of a kernel problem's margins not in its gap", SLACK,
           "gap_above(t, theta, error, values", "gap_above(t, theta, 0.0 * error, values",
           "a gap below the true one is certified",
-          "certificates/test_kernel_parts.py::test_what_rounding_hides_is_charged"),
+          "certificates/test_kernels.py::test_what_rounding_hides_is_charged"),
     of("certificates/certificate.py", "certificates/test_many.py")(
         "a slope on the other side of its kink counts as that of its line", SIGN,
         "(theta == lo) & (z <= -beyond)", "(theta == lo) & (z <= beyond)",

@@ -28,16 +28,17 @@ TOGETHER = (
     "bounds/test_data_changes.py::test_one_term_moves_a_margin_as_far_as_it_moves_the_optimum"
 )
 ranged = of("bounds/data_changes.py", RANGE)
-CERTIFIED = "certificates/test_many.py"
+CERTIFIED = "certificates/test_weightings.py"
 SHIFTED = f"{CERTIFIED}::test_the_shift_of_an_intercept_is_attained_between_two_medians"
-together = of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
+together = of("certificates/weightings.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")
 WITHOUT_ROWS = "certificates/test_left_out.py"
-without = of("certificates/left_out.py", f"{WITHOUT_ROWS}::test_it_holds_the_gap_of_any_answer")
+without = of("certificates/weightings.py", f"{WITHOUT_ROWS}::test_it_holds_the_gap_of_any_answer")
 changed = of("data_changes/reweight.py", WEIGHTS)
-KERNEL = f"{CERTIFIED}::test_without_a_term_of_a_kernel_it_is_that_of_the_weighted_problem"
-ATTAINED_BY_TWO = f"{CERTIFIED}::test_the_reach_without_a_term_of_a_kernel_is_attained"
-REFUSED = f"{CERTIFIED}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
-kernels = of("certificates/many.py", KERNEL)
+KERNELS = "certificates/test_kernels.py"
+KERNEL = f"{KERNELS}::test_without_a_term_of_a_kernel_it_is_that_of_the_weighted_problem"
+ATTAINED_BY_TWO = f"{KERNELS}::test_the_reach_without_a_term_of_a_kernel_is_attained"
+REFUSED = f"{KERNELS}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
+kernels = of("certificates/kernels.py", KERNEL)
 paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
 WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
@@ -218,10 +219,10 @@ FAULTS = (
              "np.where((e > 0.0) & (s > 0.0), 0.0, q * lo)", "q * lo",
              "terms are taken to be on a parabola that they have left",
              f"{CERTIFIED}::test_terms_stay_on_their_parabola_up_to_its_ends_and_no_further"),
-    together("a gap without its Fenchel-Young terms", DROPPED,
-             "gap = sums[k, 1] * (1.0 + fixed.sums) + 0.5 * distance * distance",
-             "gap = 0.5 * distance * distance",
-             "an answer far from optimal is certified"),
+    of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")(
+        "a gap without its Fenchel-Young terms", DROPPED,
+        "gap = sums[k, 1] * (1.0 + fixed.sums) + 0.5 * distance * distance",
+        "gap = 0.5 * distance * distance", "an answer far from optimal is certified"),
     together("intercepts within 0.99 of their shift", SHRUNK,
              "up = block.A, block.own, 1.0 + 64.0 * EPS", "up = block.A, block.own, 0.99",
              "left-out classes beside an intercept are decided wrongly",

@@ -6,7 +6,7 @@ from faults.table import DROPPED, SIGN, SLACK, STRICT, SWAPPED, of
 
 WHERE = "certificates/test_levels.py"
 sides = of(
-    "certificates/levels.py", f"{WHERE}::test_a_side_that_is_not_that_of_the_margin_is_refused",
+    "certificates/many.py", f"{WHERE}::test_a_side_that_is_not_that_of_the_margin_is_refused",
     f"{WHERE}::test_two_wrong_sides_that_balance_each_other_are_refused",
     f"{WHERE}::test_a_margin_within_its_rounding_of_the_kink_is_charged",
     f"{WHERE}::test_the_residual_is_at_least_the_exact_one",

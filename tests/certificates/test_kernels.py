@@ -9,7 +9,14 @@ import pytest
 
 import cvxscreen
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.certificates.kernel_parts import KernelParts, certify_parts, margins
+from cvxscreen.certificates.kernels import (
+    KernelParts,
+    LeftOutOfGram,
+    certify_parts,
+    margins,
+)
+from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.datasets import two_gaussians
 from cvxscreen.solvers.smo import solve_parts
 
 CASES = [
@@ -163,3 +170,85 @@ def test_what_rounding_hides_is_charged() -> None:
         inside = (np.abs(c[own]) > 0) & (np.abs(c[own]) < width[parts.index[own]])
         assert inside.any()
         assert proof.gap >= float((width[parts.index[own]] * error[own])[inside].sum())
+
+
+# -- without a term of its own ------------------------------------------------------------------
+
+KERNEL = {
+    "hinge": {}, "squared_hinge": {}, "smoothed_hinge": {}, "absolute": {}, "huber": {},
+    "epsilon": {"epsilon": 0.3}, "quantile": {"tau": 0.3},
+}
+
+
+def of_kernel(loss: str) -> tuple[cvxscreen.Problem, np.ndarray]:
+    """A small problem with near duplicates, and slopes near the optimum's."""
+    X, y = two_gaussians(60, 3, seed=4)
+    X[:6] = X[6:12] + 1e-9
+    door = cvxscreen.svm if "hinge" in loss else cvxscreen.regression
+    target = y if "hinge" in loss else X[:, 0] + 0.3 * y
+    problem = door(X, target, C=2.0, loss=loss, kernel="rbf", **KERNEL[loss])
+    return problem, cvxscreen.solve(problem, tol=1e-9).theta
+
+
+@pytest.mark.parametrize("loss", KERNEL)
+def test_without_a_term_of_a_kernel_it_is_that_of_the_weighted_problem(loss: str) -> None:
+    problem, theta = of_kernel(loss)
+    rng, f = np.random.default_rng(0), problem.losses
+    for size in (0.0, 1e-12, 1e-6, 1e-2, 1.0):
+        index = rng.choice(60, 5, replace=False)
+        rows = np.union1d(index, rng.choice(60, 20, replace=False))
+        noise = size * rng.standard_normal((5, len(rows)))
+        slopes = np.clip(theta[rows] + noise, f.lo[rows], f.hi[rows])
+        slopes[np.arange(5), np.searchsorted(rows, index)] = 0.0
+        found = LeftOutOfGram(problem, theta, 1e-3).certify(index, rows, slopes)
+        for k, i in enumerate(index):
+            alone = weighted(problem, (np.arange(60) != i).astype(float))
+            s = theta.copy()
+            s[rows] = slopes[k]
+            x = -problem.design.adjoint(s)
+            proof = certify(alone, x, s, tol=1e-3)
+            assert found.gap[k] == pytest.approx(proof.gap, rel=1e-6, abs=1e-10 * abs(proof.primal))
+            best = cvxscreen.solve(alone, tol=1e-11)
+            assert found.gap[k] >= alone.primal(x) - best.value - 1e-9
+            assert found.ok[k] == (proof.relative_gap <= 1e-3)
+            there = float(problem.design.forward(best.x)[i])
+            loose = float(problem.norms[i] * np.sqrt(2.0 * best.certificate.gap))
+            assert abs(found.margins[k] - there) <= found.error[k] + loose
+
+
+def test_the_reach_without_a_term_of_a_kernel_is_attained() -> None:
+    """Two terms at one point; what is left pulls as far as its box allows, delta too little."""
+    delta = 0.125
+    problem = cvxscreen.regression(
+        np.ones((2, 2)), np.array([5.0, -1.0]), C=1.0, loss="absolute", kernel="precomputed")
+    slopes = np.array([[0.0, 1.0 - delta]])
+    proofs = LeftOutOfGram(problem, np.array([0.5, 0.25]), 1e-6)
+    found = proofs.certify(np.array([0]), np.arange(2), slopes)
+    optimum = -1.0  # the kink of the other term, at its slope 1
+    assert abs(found.margins[0] - optimum) == pytest.approx(delta, rel=1e-12)
+    assert abs(found.margins[0] - optimum) <= found.error[0]
+    assert abs(found.margins[0] - optimum) > 0.99 * found.error[0]
+
+
+def test_bad_answers_without_a_term_of_a_kernel_are_refused() -> None:
+    problem, theta = of_kernel("hinge")
+    index = np.flatnonzero(theta)[:1]
+    proofs = LeftOutOfGram(problem, theta, 1e-6)
+    rows = np.arange(60)
+    without = cvxscreen.solve(
+        weighted(problem, (rows != index).astype(float)), tol=1e-11).theta[None, :]
+    good = proofs.certify(index, rows, without)
+    assert good.ok[0]
+    kept = without.copy()
+    kept[0, index] = theta[index]
+    outside = without.copy()
+    outside[0, np.argmin(without[0])] -= 1e-9
+    spoiled = without.copy()
+    spoiled[0, rows != index[0]] *= 0.9
+    for bad in (kept, outside, spoiled, np.full((1, 60), np.nan)):
+        assert not proofs.certify(index, rows, bad).ok[0]
+    assert not np.isfinite(proofs.certify(index, rows, kept).gap[0])
+    # Others keep their slopes, which are wrong by what the left-out term pulled.
+    alone = proofs.certify(index, index, np.zeros((1, 1)))
+    assert not alone.ok[0]
+    assert len(alone.moved)
