@@ -74,6 +74,8 @@ from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS
 from cvxscreen.solvers.dual_pivots import CLOCK as PIVOT_CLOCK
 from cvxscreen.solvers.dual_pivots import (
     FREE_WEIGHT,
+    SHARE,
+    VISIT,
     Basis,
     PivotPlan,
     pivot,
@@ -118,6 +120,13 @@ BUDGET, FACTORS = 60.0, 100.0
 Some forty factors of Newton's method, as kinks need, cost about ``d^2 / (n filled)`` more over
 sparse rows (8,000 x 300 to 20,000 x 500, a pass 1 ns an entry); where that is more than the second
 number the interior point method makes a third of them (`interior_point_outpaces`)."""
+BESIDE_FACTORS = 2e7
+"""Beside the factors these steps cost so many stored entries of a pass, however few rows there are:
+20 ms or more, as they are in numpy. Hinges, C = 1, without an intercept and with one, CPU ms
+without so many passes more and with them: dna 147 and 242, 27 and 32, binary rows 3,000 x 150 132
+and 125, 31 and 33, not tuned on 6,000 x 200 94 and 85, 65 and 62, normal ones 4,000 x 250 70 and
+108, 58 and 72; where both are given up, C = 7, 0.97 and 1.03 in the geometric mean of seven sets.
+"""
 GRAM_PASSES = 1.25
 """The systems of Newton's method on tall dense rows, some fifty of about ``2 d`` rows each, cost so
 many passes for each of ``2 d d / n``. Measured: 2,000 x 500 and 10,000 x 300, 0.8 ns an entry in a
@@ -225,12 +234,27 @@ def budget(problem: Problem, then: SubproblemSolver | None) -> float:
     if not isinstance(problem.design, Rows):
         return BUDGET
     if problem.design.sparse:
-        kinked = bool((problem.losses.q == 0.0).any())
-        factors = (kinked and systems_are_cheap(problem)) or interior_point_outpaces(problem)
+        factors = _takes_factors(problem)
         return BUDGET + (min(d * d / (n * problem.design.filled), FACTORS) if factors else 0.0)
     if products_pay(problem):
         return PRODUCT_BUDGET + PRODUCT_PASSES * n * n / d
     return BUDGET + GRAM_PASSES * min(n, 2 * d) * min(n, d) / max(n, 1)
+
+
+def _takes_factors(problem: Problem) -> bool:
+    """Whether the solver that follows over sparse rows needs some forty factors, as of kinks."""
+    kinked = bool((problem.losses.q == 0.0).any())
+    return (kinked and systems_are_cheap(problem)) or interior_point_outpaces(problem)
+
+
+def further(problem: Problem) -> float:
+    """Passes beyond the `budget` where pivots can end them, and are no more than that in all."""
+    rows = problem.design
+    if not (isinstance(rows, Rows) and pivots_end(problem) and _takes_factors(problem)):
+        return 0.0
+    n, stored, rank = problem.n, stored_entries(rows), rank_bound(problem)
+    pivots = SHARE * rank * pivot_price(rank, stored)
+    return BESIDE_FACTORS / (n * (stored + VISIT)) if pivots <= BUDGET * n else 0.0
 
 
 @dataclass(frozen=True)
@@ -245,6 +269,8 @@ class DualCoordinateDescent(SubproblemSolver):
         Whether terms are left out while they seem to stay at an end of their box.
     budget : float
         Passes over the data after which, or as soon as they are foreseen, the work is given up.
+    further : float
+        So many more where pivots end it.
     tol : float
         Relative gap that is enough, whatever the target: the dual objective is known here.
     near : float
@@ -260,6 +286,7 @@ class DualCoordinateDescent(SubproblemSolver):
 
     shrinking: bool = True
     budget: float = np.inf
+    further: float = 0.0
     tol: float = 0.0
     near: float = 0.0
     exact: bool = False
@@ -281,7 +308,10 @@ class DualCoordinateDescent(SubproblemSolver):
         """The first passes of a cold solve that `then` goes on with, to a relative gap `tol`."""
         limits = UNLIMITED if then is None else then.limits
         near = NEARBY if then is not None and then.traits.selects_terms else 0.0
-        return cls(budget=budget(problem, then), tol=tol, near=near, limits=limits)
+        more = 0.0 if then is None else further(problem)
+        return cls(
+            budget=budget(problem, then), further=more, tol=tol, near=near, limits=limits
+        )
 
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
@@ -448,6 +478,11 @@ class _Descent:
         """The absolute gap that is enough."""
         return max(self.target, self.solver.tol * (self.value - self.iterate.gap))
 
+    @property
+    def budget(self) -> float:
+        """Passes in all."""
+        return self.solver.budget + (self.solver.further if self.pivots_help else 0.0)
+
     def goes_on(self) -> bool:
         """Whether the target is not reached, and there is time.
 
@@ -455,7 +490,7 @@ class _Descent:
         creeps, do not come to a forecast.
         """
         left = self.epochs < EPOCHS and not self.slow and not self.limits.spent()
-        left = left and self.passes < self.solver.budget
+        left = left and self.passes < self.budget
         return left and self.iterate.gap > self.aim
 
     def run(self) -> None:
@@ -489,7 +524,7 @@ class _Descent:
                 most = min(most, WINDOW)
             few = int(FEW * len(part.theta)) if len(part.theta) > SPREAD else -1
             plan = Plan(
-                CLOSE * self.target, CLOSE * solver.tol, (solver.budget - self.passes) * self.n,
+                CLOSE * self.target, CLOSE * solver.tol, (self.budget - self.passes) * self.n,
                 most, solver.shrinking, free, centre, constant, few, solver.near,
                 (HALF * solver.budget - self.passes) * self.n,
                 self.stored if self.pivots_help else -1.0, self.rank, self.since, solver.exact,

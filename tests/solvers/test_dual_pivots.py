@@ -16,6 +16,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.estimators import ScreenedSVC, ScreenedSVCCV
 from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers.dual_active_set import DualActiveSet
 from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, _Descent
 from cvxscreen.solvers.dual_pivots import (
     Basis,
@@ -238,3 +239,29 @@ def test_folds_of_hinges_over_sparse_rows_are_followed_by_epochs_and_pivots(
         for score, C in zip(row, Cs, strict=True):
             single = ScreenedSVC(C, fit_intercept=intercept, tol=1e-8).fit(X[train], y[train])
             assert score == pytest.approx(single.score(X[test], y[test]), abs=1.01 / len(test))
+
+
+def test_what_follows_by_factors_is_worth_further_passes_where_pivots_end_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Binary rows that would be given up else; none for parabolas, and where a basis is dear."""
+    monkeypatch.setattr(dual_coordinate_descent.PIVOT_CLOCK, "spent", np.inf)
+    rng = np.random.default_rng(21)
+
+    def begun_on(n: int, d: int, density: float, loss: str = "hinge") -> DualCoordinateDescent:
+        X = sp.random_array((n, d), density=density, rng=rng, format="csr").sign()
+        t = X @ rng.standard_normal(d)
+        t += 0.5 * t.std() * rng.standard_normal(n) - np.median(t)
+        given.append(cvxscreen.svm(X, np.where(t > 0.0, 1.0, -1.0), loss=loss))
+        return DualCoordinateDescent.beginning(given[-1], DualActiveSet(), 1e-6)
+
+    given: list[Problem] = []
+    descent = begun_on(3000, 150, 0.1)
+    assert descent.further > 0.0
+    assert descent(given[-1]).status == "optimal"
+    assert replace(descent, further=0.0)(given[-1]).status == "inaccurate"
+    assert begun_on(3000, 150, 0.1, "squared_hinge").further == 0.0
+    assert begun_on(3000, 400, 0.005).further == 0.0
+    assert begun_on(300, 600, 0.1).further == 0.0
+    monkeypatch.setattr(dual_coordinate_descent, "pivots_end", lambda _: False)
+    assert begun_on(3000, 150, 0.1).further == 0.0
