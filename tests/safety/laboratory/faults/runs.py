@@ -140,7 +140,7 @@ FAULTS = (
            "solvers/test_truncated_newton.py::"
            "test_newton_goes_on_where_descent_is_given_up"),
     descends("a budget that is only looked at in forecasts", DROPPED,
-             "left = left and self.passes < self.solver.budget", "left = bool(left)",
+             "left = left and self.passes < self.budget", "left = bool(left)",
              "coordinate descent beside an intercept goes on for ever"),
     descends("an extrapolation wherever it leads", DROPPED,
              "        if gain > 0.0:\n            theta[i] = past[i, 0]\n",
