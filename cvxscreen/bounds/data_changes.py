@@ -595,10 +595,6 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     functionals : Design
         The rows z, with the coordinates of the problem.
     weights : WeightSet
-
-    Returns
-    -------
-    OverWeights
     """
     problem = point.problem
     theta, form = point.theta, problem.quadratic

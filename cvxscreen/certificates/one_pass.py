@@ -152,10 +152,6 @@ def certify_chunks(
     tol : float
         Relative gap asked for.
 
-    Returns
-    -------
-    Certificate
-
     Raises
     ------
     InvalidInput
@@ -231,10 +227,6 @@ def certify_metric(problem: Problem, x: ArrayLike, *, tol: float = 1e-6) -> Cert
     x : array_like, shape (d * d,) or (d,)
     tol : float
         Relative gap asked for.
-
-    Returns
-    -------
-    Certificate
 
     Raises
     ------

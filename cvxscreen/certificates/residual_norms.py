@@ -95,30 +95,21 @@ class GrowthOfNorms(NamedTuple):
         if side is None or problem.penalty is not None or problem.imbalance:
             return None
         norms = side.residual_norms
-        if not len(norms.heads) or problem.d - len(norms.heads) > len(norms.heads):
+        if problem.d > 2 * len(norms.heads):
             return None
-        bounds = np.zeros(problem.d, dtype=bool)
-        bounds[norms.heads] = True
-        others = np.flatnonzero(~bounds)
         cost = problem.linear[norms.heads]
         signs = bool((f.lo <= 0.0).all() and (f.hi >= 0.0).all())
-        if not (signs and (cost > 0.0).all()) or not len(others):
-            return None
-        rows, owner = norms.tails
-        apart = norm_frame(side)
+        apart = norm_frame(side) if signs and (cost > 0.0).all() else None
         if apart is None:
-            frame, b, of = sp.csr_matrix(side.matrix[rows][:, others]), side.offset[rows], owner
-        else:  # with a row of zeros for the head of each
-            frame, b = apart.blocks.matrix, apart.offset
-            of = np.repeat(np.arange(len(norms.sizes)), norms.sizes)
+            return None
+        others, frame, b = apart.others, apart.blocks.matrix, apart.offset
+        # In the frame there is a row of zeros for the head of each.
+        (rows, owner), of = norms.tails, np.repeat(np.arange(len(norms.sizes)), norms.sizes)
         lengths = np.sqrt(np.asarray(frame.power(2).sum(axis=0)).ravel())
         if not (lengths.min() > TINY and lengths.max() < 1.0 / TINY):
             return None
         scaled = sp.csr_matrix(frame @ sp.diags(1.0 / lengths))
-        if apart is None:
-            gram = (scaled.T @ scaled).toarray()
-        else:
-            gram = apart.blocks.gram(np.ones(frame.shape[0])) / lengths / lengths[:, None]
+        gram = apart.blocks.gram(np.ones(frame.shape[0])) / lengths / lengths[:, None]
         d, costs = len(others), cost / norms.scales
         # Columns of length 1: products are rounded as sums of m, the eigenvalues as of a matrix of
         # trace d.

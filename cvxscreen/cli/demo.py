@@ -239,10 +239,6 @@ def run_demo(
         Values of C, between 0.1 and 10; one is 1.
     show : callable, optional
         Gets a line before each step.
-
-    Returns
-    -------
-    Demo
     """
     say = show or (lambda text: None)
     began = perf_counter()

@@ -1,8 +1,8 @@
-"""The residuals of many norms as dense blocks, apart from the bounds that only they have.
+"""The residuals of norms as blocks, apart from the bounds that only they have.
 
-``A_i`` of ``|A_i x + b_i| <= a_i t_i`` has few columns or shares them with many others, so that
-products and Gram matrices of all of them are dense ones of blocks that are alike (`Blocks`). What
-side constraints hold beside them is told apart once (`NormFrame`), whatever the norms cost.
+Mostly ``A_i`` of ``|A_i x + b_i| <= a_i t_i`` has few columns or shares them with many others, so
+that Gram matrices of all of them are dense ones of blocks that are alike (`Blocks`). What side
+constraints hold beside them is told apart once (`NormFrame`), whatever the norms cost.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from cvxscreen.core.cones import MANY_CONES, ResidualNorms, SideConstraints
+from cvxscreen.core.cones import ResidualNorms, SideConstraints
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -68,15 +68,16 @@ class Blocks(NamedTuple):
     ----------
     matrix : CSR matrix, shape (m, d)
         With a row of zeros for the head of each.
-    groups : tuple of Group
+    groups : tuple of Group or None
+        None where some block is sparse.
     """
 
     matrix: Any
-    groups: tuple[Group, ...]
+    groups: tuple[Group, ...] | None
 
     @classmethod
-    def of(cls, matrix: Any, sizes: Index) -> Blocks | None:
-        """The blocks of cones of these sizes, heads included; None where they are sparse."""
+    def of(cls, matrix: Any, sizes: Index) -> Blocks:
+        """The blocks of cones of these sizes, heads included."""
         matrix = sp.csr_matrix(matrix)
         matrix.sort_indices()
         starts = np.cumsum(sizes) - sizes
@@ -90,14 +91,19 @@ class Blocks(NamedTuple):
             for rows in at.T:
                 found = _dense(matrix, rows, runs)
                 if found is None:
-                    return None
+                    return cls(matrix, None)
                 columns.append(found[0])
                 parts.append(found[1])
             groups.append(Group(at, tuple(columns), tuple(parts)))
         return cls(matrix, tuple(groups))
 
     def gram(self, diagonal: Array, along: Array | None = None) -> Array:
-        """``A' (diag(diagonal) - along along') A``, block by block; both of shape (m,)."""
+        """``A' (diag(diagonal) - along along') A``, block by block; both of shape (m,).
+
+        No `along` where some block is sparse.
+        """
+        if self.groups is None:
+            return np.asarray((self.matrix.T @ sp.diags(diagonal) @ self.matrix).toarray())
         out = np.zeros((self.matrix.shape[1],) * 2)
         for group in self.groups:
             group.add_gram(diagonal[group.at], None if along is None else along[group.at], out)
@@ -169,7 +175,7 @@ def _sharing_columns(matrix: Any, starts: Index, runs: _Runs) -> Index:
 
 
 class NormFrame(NamedTuple):
-    """Side constraints with many norms of residuals, told apart.
+    """Side constraints with norms of residuals, told apart.
 
     Attributes
     ----------
@@ -201,8 +207,8 @@ _FRAMES: weakref.WeakKeyDictionary[SideConstraints, NormFrame | None] = (
 
 
 def norm_frame(side: SideConstraints | None) -> NormFrame | None:
-    """The norms of residuals in `side` apart; None where they are few, or of sparse data."""
-    if side is None or not side.many_cones:
+    """The norms of residuals in `side` apart; None where all coordinates are bounds, or none is."""
+    if side is None:
         return None
     if side not in _FRAMES:
         _FRAMES[side] = _frame(side)
@@ -211,18 +217,14 @@ def norm_frame(side: SideConstraints | None) -> NormFrame | None:
 
 def _frame(side: SideConstraints) -> NormFrame | None:
     found = side.residual_norms
-    if len(found.heads) < MANY_CONES:
-        return None
     bounds = np.zeros(side.matrix.shape[1], dtype=bool)
     bounds[found.heads] = True
     others = np.flatnonzero(~bounds)
-    if not len(others):
+    if not (len(found.heads) and len(others)):
         return None
     mine = np.repeat(found.cones, side.heights)
     rows, kept = np.flatnonzero(mine), np.flatnonzero(~mine)
     blocks = Blocks.of(_without_columns(side.matrix, bounds, rows), found.sizes)
-    if blocks is None:
-        return None
     rest = None
     if len(kept):
         left, _ = side.take(~found.cones)

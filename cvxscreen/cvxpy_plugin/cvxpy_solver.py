@@ -315,10 +315,6 @@ def explicit_features(problem: Problem) -> Problem:
 def joint_sdp(problem: MultiTask) -> Any:
     """``min losses + c tr T`` over ``[[eta I + M, U], [U', T]] >= 0, 0 <= M <= I, tr M = h``.
 
-    Parameters
-    ----------
-    problem : MultiTask
-
     Returns
     -------
     cvxpy.Problem
@@ -576,10 +572,6 @@ ROWS, MATRIX = 20_000, 30
 
 def strictly_feasible_point(side: SideConstraints) -> Array | None:
     """A point well inside `side`, or None where there is none, or none to be found cheaply.
-
-    Parameters
-    ----------
-    side : SideConstraints
 
     Returns
     -------

@@ -270,10 +270,6 @@ def certify_multitask(
     tol : float
         Relative gap asked for.
 
-    Returns
-    -------
-    Certificate
-
     Raises
     ------
     InvalidInput

@@ -252,11 +252,6 @@ class Apg(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
-        Returns
-        -------
-        SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-
         Raises
         ------
         InvalidInput

@@ -34,7 +34,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.duality import Point, balance_with_multipliers, linear_at, reference_point
 from cvxscreen.core.norm_blocks import Blocks, NormFrame, norm_frame
 from cvxscreen.core.problem import Problem, Quadratic
@@ -274,7 +274,7 @@ def _compact(problem: Problem) -> Compact | None:
         return None
     heads = side.residual_norms.heads
     count, coordinates = len(heads), problem.d - len(heads)
-    if not count >= NORMS_PER_COORDINATE * coordinates > 0:
+    if count < MANY_CONES or not count >= NORMS_PER_COORDINATE * coordinates > 0:
         return None
     if int(side.second_order.sum()) > count or not (problem.linear[heads] > 0.0).all():
         return None
@@ -283,7 +283,7 @@ def _compact(problem: Problem) -> Compact | None:
     if problem.n and problem.column_sizes[heads].any():
         return None
     frame = norm_frame(side)
-    if frame is None:
+    if frame is None or frame.blocks.groups is None:
         return None
     costs = problem.linear[heads] / frame.found.scales
     norms = NormTerms.made(frame.blocks, frame.found.sizes, frame.offset, frame.rows, costs)

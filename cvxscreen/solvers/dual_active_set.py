@@ -695,11 +695,7 @@ class DualActiveSet(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
-        Returns
-        -------
-        SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise. Where
-            `Newton` has taken over, ``info["dual_active_set"]`` tells what was done before.
+        Where `Newton` has taken over, ``info["dual_active_set"]`` tells what was done before.
         """
         refuse_side(problem)
         newton, rows = Newton(self.max_steps, limits=self.limits), problem.design

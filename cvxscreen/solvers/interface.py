@@ -166,7 +166,10 @@ class SubproblemSolver(Protocol):
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
     ) -> SubproblemResult:
-        """Solve `problem` from `start` to an absolute duality gap of about `target`."""
+        """Solve `problem` from `start` to an absolute duality gap of about `target`.
+
+        The status is ``"optimal"`` when that is reached, ``"inaccurate"`` otherwise.
+        """
         ...
 
 

@@ -232,11 +232,7 @@ class InteriorPoint(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
-        Returns
-        -------
-        SubproblemResult
-            ``"optimal"`` when the target was reached, ``"infeasible"`` or ``"unbounded"`` where
-            there is a direction that proves it, ``"inaccurate"`` otherwise.
+        Or until a direction proves that it is ``"infeasible"`` or ``"unbounded"``.
 
         Raises
         ------

@@ -133,11 +133,7 @@ class Newton(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
-        Returns
-        -------
-        SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"unbounded"`` where the objective is
-            seen to fall without end, ``"inaccurate"`` otherwise.
+        Or until the objective is seen to fall without end, ``"unbounded"``.
         """
         refuse_side(problem)
         state = _NewtonIterate.at(problem, start)

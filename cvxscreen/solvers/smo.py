@@ -330,11 +330,6 @@ class Smo(SubproblemSolver):
     ) -> SubproblemResult:
         """Solve until the duality gap is at most `target` (absolute).
 
-        Returns
-        -------
-        SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-
         Raises
         ------
         InvalidInput

@@ -85,10 +85,6 @@ def solve_problem(
     kept : KeptPath, optional
         What earlier solves of the same data at other costs have left, and what this one leaves.
 
-    Returns
-    -------
-    Solution
-
     Raises
     ------
     UnknownName, InvalidInput

@@ -118,13 +118,7 @@ class TruncatedNewton(SubproblemSolver):
     def __call__(
         self, problem: Problem, start: Start | None = None, target: float = 0.0
     ) -> SubproblemResult:
-        """Solve until the duality gap is at most `target` (absolute).
-
-        Returns
-        -------
-        SubproblemResult
-            Status ``"optimal"`` when the target was reached, ``"inaccurate"`` otherwise.
-        """
+        """Solve until the duality gap is at most `target` (absolute)."""
         refuse_side(problem)
         rows = problem.design
         if not isinstance(rows, Rows) or not takes(problem):
