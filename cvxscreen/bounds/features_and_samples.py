@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma, square, up
 from cvxscreen.bounds.regions import Bound
-from cvxscreen.bounds.regions.balls import Boxes, Interval
+from cvxscreen.bounds.regions.balls import Boxes, Interval, narrower
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.losses import Piece, kinked
@@ -234,7 +234,7 @@ class _State:
         centre[known.zero] = 0.0
         away = (radius / np.sqrt(self.weights)) * (1.0 + 8.0 * UNIT)
         away[known.zero] = 0.0
-        known.coordinates = _meet(known.coordinates, outward(centre, away))
+        known.coordinates = narrower(known.coordinates, outward(centre, away))
         open_rows = np.flatnonzero(~known.settled)
         known.skipped += problem.n - len(open_rows)
         if not len(open_rows):
@@ -288,7 +288,7 @@ class _State:
         else:
             v = v_within_gap(problem, self.point, known.slopes)
         spare = problem.drift * np.sqrt(self.weights) * (1.0 + 8.0 * UNIT)
-        known.v = _meet(known.v, (v[0] - spare, v[1] + spare))
+        known.v = narrower(known.v, (v[0] - spare, v[1] + spare))
         low, high = known.v
         known.zero = known.zero | self.penalty.vanishing(low, high, strict=problem.pure_l1)
         nonzero = (known.coordinates[0] > 0) | (known.coordinates[1] < 0)
@@ -305,7 +305,7 @@ class _State:
         if off <= MOVE * radius and not known.settled.any():
             # Around theta itself, whose pull is known: no pass.
             reach = up(radius + off) / np.sqrt(q) * (1.0 + 8.0 * UNIT)
-            known.slopes = _meet(known.slopes, outward(point.theta, reach))
+            known.slopes = narrower(known.slopes, outward(point.theta, reach))
             norms = problem.column_norms * (1.0 + gamma(problem.n + 8))
             return around_point(point, up(radius + off) * norms)
         middle = np.where(rest, 0.5 * (point.theta + self.at_x), known.slopes[0])
@@ -323,10 +323,6 @@ class _State:
             norms = problem.column_norms
         norms = norms * (1.0 + gamma(problem.n + 8))
         return around(problem, middle, radius * norms)
-
-
-def _meet(first: Interval, second: Interval) -> Interval:
-    return np.maximum(first[0], second[0]), np.minimum(first[1], second[1])
 
 
 # -- intervals of v* = -A' theta* - q ----------------------------------------------------------

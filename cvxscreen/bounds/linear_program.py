@@ -36,7 +36,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen.bounds.regions.balls import Boxes, Interval
+from cvxscreen.bounds.regions.balls import Boxes, Interval, narrower
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import by_columns
@@ -90,11 +90,6 @@ def lp(problem: Problem, point: Point) -> Boxes:
 def weights(problem: Problem) -> Array:
     """``kappa``, shape (d,)."""
     return problem.penalty.kappa  # type: ignore[union-attr]
-
-
-def narrower(first: Interval, second: Interval) -> Interval:
-    """The intersection of two intervals, entry by entry."""
-    return np.maximum(first[0], second[0]), np.minimum(first[1], second[1])
 
 
 def v_with_error(problem: Problem, alpha: Array) -> Interval:

@@ -72,11 +72,14 @@ def test_the_face_is_newtons_step() -> None:
     np.testing.assert_allclose(found[0], slopes, atol=1e-6)
 
 
-def test_sparse_blocks_are_refused() -> None:
+def test_of_sparse_blocks_no_dense_ones_are_made() -> None:
     """Each block with columns of its own, but one that all share."""
     rows = 400
     F = sp.lil_matrix((2 * rows, rows + 1))
     for i in range(rows):
         F[2 * i + 1, i] = 1.0
         F[2 * i + 1, rows] = -1.0
-    assert Blocks.of(F.tocsr(), np.full(rows, 2)) is None
+    blocks = Blocks.of(F.tocsr(), np.full(rows, 2))
+    assert blocks.groups is None
+    weight = np.linspace(0.0, 1.0, 2 * rows)
+    np.testing.assert_allclose(blocks.gram(weight), F.T @ np.diag(weight) @ F, rtol=1e-13)

@@ -16,7 +16,8 @@ step = of("solvers/cones.py", f"{STEP}::test_the_step_solves_the_whole_equations
           f"{STEP}::test_the_face_is_newtons_step",
           "cvxpy_plugin/test_norms_of_residuals.py::test_answers_agree_with_clarabel")
 blocks = of("core/norm_blocks.py", f"{STEP}::test_the_step_solves_the_whole_equations",
-            f"{STEP}::test_the_face_is_newtons_step", f"{STEP}::test_sparse_blocks_are_refused")
+            f"{STEP}::test_the_face_is_newtons_step",
+            f"{STEP}::test_of_sparse_blocks_no_dense_ones_are_made")
 READ = "cvxpy_plugin/test_row_norms.py"
 read = of("cvxpy_plugin/recognise/row_norms.py", f"{READ}::test_the_numbers_are_those_of_the_norms",
           f"{READ}::test_answers_agree_with_clarabel")
