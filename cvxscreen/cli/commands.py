@@ -52,8 +52,7 @@ from cvxscreen.models.linear import regression, sparse_svm, svm
 from cvxscreen.models.metric import factor_of, metric_of, rtlm, triplets
 from cvxscreen.models.multitask import raso
 from cvxscreen.models.samples import CLASSIFICATION, REGRESSION
-from cvxscreen.paths.path import Path as SolutionPath
-from cvxscreen.paths.path import load_path, path
+from cvxscreen.paths.path import Path as SolutionPath, load_path, path
 from cvxscreen.solvers import (
     dual_active_set,
     dual_coordinate_descent,

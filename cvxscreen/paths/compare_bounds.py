@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen import bounds as bound_table
-from cvxscreen import plots
+from cvxscreen import bounds as bound_table, plots
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, table
 from cvxscreen._support.validation import one_of

@@ -71,8 +71,8 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers.compiled_path.segments import before_loading, charge
 from cvxscreen.solvers.dual_active_set import AT_END, BALANCED, BALANCING_ROUNDS, DualIterate
-from cvxscreen.solvers.dual_pivots import CLOCK as PIVOT_CLOCK
 from cvxscreen.solvers.dual_pivots import (
+    CLOCK as PIVOT_CLOCK,
     FREE_WEIGHT,
     SHARE,
     VISIT,

@@ -26,8 +26,7 @@ from time import process_time
 import dvi_tables
 import numpy as np
 import ogawa_tables
-from multitask import auc, compare, grids
-from multitask import load as load_tasks
+from multitask import auc, compare, grids, load as load_tasks
 from sklearn import datasets
 from sklearn.neighbors import KNeighborsClassifier
 from sparse_models import along

@@ -28,8 +28,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sparse_models import load_compiled
-from sparse_sets import FILES as SETS
-from sparse_sets import load
+from sparse_sets import FILES as SETS, load
 
 import cvxscreen as cs
 from cvxscreen.solvers.loop import solve_screened

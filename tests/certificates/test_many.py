@@ -13,8 +13,7 @@ from strategies import LOSSES, Case, build, points, reference, suboptimal
 
 import cvxscreen
 from cvxscreen._support.compiled import read_only
-from cvxscreen.certificates import certificate as certificate_terms
-from cvxscreen.certificates import many as certificate_batch
+from cvxscreen.certificates import certificate as certificate_terms, many as certificate_batch
 from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.certificates.many import (
     HIGH,

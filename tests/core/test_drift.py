@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import Exact, Vector, dot, exact
-from exact import solve as solve_exactly
+from exact import Exact, Vector, dot, exact, solve as solve_exactly
 from strategies import (
     CLASSIFICATION,
     LOSSES,

@@ -7,8 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from exact import terms
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from strategies import arguments, loss_rows
 
 from cvxscreen.core.losses import Losses, Piece

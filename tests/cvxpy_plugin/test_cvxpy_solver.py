@@ -13,8 +13,7 @@ from cvxpy.constraints import Equality
 from cvxpy_plugin.zoo import Data
 
 from cvxscreen import cvxpy_plugin
-from cvxscreen.bounds import midpoint_ball
-from cvxscreen.bounds import theorems as balls
+from cvxscreen.bounds import midpoint_ball, theorems as balls
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import Losses

@@ -7,8 +7,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from cvxpy_plugin.composite_zoo import BOTH, MAXIMA, problem_of
-from cvxpy_plugin.composite_zoo import Data as BesideData
+from cvxpy_plugin.composite_zoo import BOTH, MAXIMA, Data as BesideData, problem_of
 from cvxpy_plugin.zoo import REFUSED, SPELLINGS, Data
 
 import cvxscreen

@@ -13,8 +13,11 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.recognise import short_cones
-from cvxscreen.cvxpy_plugin.recognise.recognise import RefusedByRules, recognise
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_in_general as in_general
+from cvxscreen.cvxpy_plugin.recognise.recognise import (
+    RefusedByRules,
+    recognise,
+    recognise_in_general as in_general,
+)
 from cvxscreen.cvxpy_plugin.recognise.short_cones import factors
 from cvxscreen.cvxpy_plugin.recognise.triangular import BLOCK, TALL
 from cvxscreen.cvxpy_plugin.size import measured

@@ -23,8 +23,7 @@ from sized_problems import (
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import composite as composite_problem
-from cvxscreen.cvxpy_plugin import plugin, request, size
+from cvxscreen.cvxpy_plugin import composite as composite_problem, plugin, request, size
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.size import VISITS, measure
 from cvxscreen.solvers import registry

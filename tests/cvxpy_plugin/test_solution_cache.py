@@ -16,8 +16,7 @@ from cvxpy_plugin.zoo import Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import budgets, plugin, solution_cache
-from cvxscreen.cvxpy_plugin import composite as composite_module
+from cvxscreen.cvxpy_plugin import budgets, composite as composite_module, plugin, solution_cache
 from cvxscreen.cvxpy_plugin.recognise import loss_atoms
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.request import Report, Request

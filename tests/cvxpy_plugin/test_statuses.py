@@ -13,8 +13,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from cvxpy_plugin.composite_zoo import ALL, problem_of
-from cvxpy_plugin.composite_zoo import Data as BesideData
+from cvxpy_plugin.composite_zoo import ALL, Data as BesideData, problem_of
 from cvxpy_plugin.zoo import SPELLINGS, Data
 
 import cvxscreen

@@ -14,8 +14,7 @@ from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
 from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.kernels import LeftOutProofs
 from cvxscreen.core.problem import Quadratic
-from cvxscreen.data_changes import bootstrap as replicates
-from cvxscreen.data_changes import refits
+from cvxscreen.data_changes import bootstrap as replicates, refits
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.designs.rows import Rows
 

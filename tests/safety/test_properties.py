@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from drawn import entries
 from exact import terms
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from strategies import arguments, loss_rows, slopes
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 from drawn import Drawn, drawn, elastic, pairs, sparse
 from exact import Exact, exact
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE, joint, midpoint_ball, moved
 from cvxscreen.bounds.regions import Ball

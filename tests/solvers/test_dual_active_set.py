@@ -22,8 +22,7 @@ from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
-from cvxscreen.solvers import dual_active_set as module
-from cvxscreen.solvers import dual_coordinate_descent
+from cvxscreen.solvers import dual_active_set as module, dual_coordinate_descent
 from cvxscreen.solvers.dual_active_set import (
     FARTHEST,
     DualActiveSet,

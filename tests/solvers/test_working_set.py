@@ -9,8 +9,7 @@ from sparse_problems import D, N, make, solved, table, target_of, words
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import dual_active_set as solver
-from cvxscreen.solvers import working_set as face_module
+from cvxscreen.solvers import dual_active_set as solver, working_set as face_module
 from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.working_set import Face, ScaledRows, WorkingSet
 

@@ -20,8 +20,7 @@ from cvxscreen._support.compiled import CompileClock
 from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import path as path_run
-from cvxscreen.solvers import dual_coordinate_descent, registry, solve
-from cvxscreen.solvers import solve as solving
+from cvxscreen.solvers import dual_coordinate_descent, registry, solve, solve as solving
 from cvxscreen.solvers.compiled_path import segments
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
