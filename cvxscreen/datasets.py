@@ -129,17 +129,7 @@ def toy1(seed: int = 0) -> tuple[Floats, Floats]:
 def toy2(seed: int = 0) -> tuple[Floats, Floats]:
     """Two clouds in the plane that overlap: as `toy1`, with means ``+-(0.75, 0.75)``.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    X : array, shape (2000, 2)
-        Samples, positives first.
-    y : array, shape (2000,)
-        Labels.
+    Parameters and results are those of `toy1`.
     """
     return _toy(0.75, seed)
 
@@ -147,17 +137,7 @@ def toy2(seed: int = 0) -> tuple[Floats, Floats]:
 def toy3(seed: int = 0) -> tuple[Floats, Floats]:
     """Two clouds in the plane that overlap largely: as `toy1`, with means ``+-(0.5, 0.5)``.
 
-    Parameters
-    ----------
-    seed : int
-        Seed of the generator.
-
-    Returns
-    -------
-    X : array, shape (2000, 2)
-        Samples, positives first.
-    y : array, shape (2000,)
-        Labels.
+    Parameters and results are those of `toy1`.
     """
     return _toy(0.5, seed)
 

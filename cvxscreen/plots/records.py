@@ -127,10 +127,8 @@ def rejection(
         Title of the figure.
     parameter : str
         Name of the parameter, for the horizontal axis.
-    ax : Axes or sequence of two, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`; `ax` are one a panel.
 
     Returns
     -------
@@ -186,10 +184,8 @@ def panels(
         For each panel (its heading) what `rejection` takes as rates.
     columns : int
         Panels in a row at most.
-    ax : sequence of Axes, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`; `ax` are one a panel.
 
     Raises
     ------
@@ -256,11 +252,8 @@ def kept_and_gap(
         Solutions are drawn by their rounds. Otherwise for each run three sequences of the same
         length, one entry a round: time since the start, terms of the reduced problem, relative gap
         after the round (infinite before the first point).
-    title : str
-    ax : sequence of two Axes, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    title, ax, figsize
+        As in `lines`; `ax` are two.
 
     Returns
     -------
@@ -378,11 +371,8 @@ def three_ways(
         ``y_i (<x_i, w> + b)`` at the optimum of a hinge loss, whose kink is at 1.
     kept : int
         Terms that were solved for.
-    title : str
-    ax : sequence of two Axes, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    title, ax, figsize
+        As in `lines`; `ax` are two.
 
     Returns
     -------
@@ -443,10 +433,8 @@ def left_out(
         Terms that were solved again; drawn as points.
     classification : bool
         Whether the numbers are margins, right where positive, or residuals.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`.
 
     Returns
     -------
@@ -501,10 +489,8 @@ def surviving(
         The one that was asked about, marked.
     norm : str
         Of the set of weights, for the axis.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`.
 
     Returns
     -------
@@ -565,10 +551,8 @@ def heat(
     xlabel, ylabel, title : str
     falling : bool
         Whether the vertical axis falls (for a gap, say, that shrinks during the solve).
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`.
 
     Returns
     -------
@@ -641,10 +625,8 @@ def both_sides(
     counts : mapping of str to array_like, shape (p,)
         What there is to decide at each value: lines in the first place without a map.
     title, parameter : str
-    ax : sequence of Axes, optional
-        Where to draw, three panels a row; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`; `ax` are one a panel.
 
     Returns
     -------
@@ -770,10 +752,8 @@ def total_times(
     seconds : mapping of str to mapping of str to float
         For each set, the positive seconds of each way; all sets name the same ways.
     title, ylabel : str
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`.
 
     Raises
     ------
@@ -826,10 +806,8 @@ def cost_along(
     runs : mapping of str to (steps, seconds)
         Two series of shape (p,) for each way.
     title, parameter, steps : str
-    ax : sequence of two Axes, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    ax, figsize
+        As in `lines`; `ax` are two.
 
     Raises
     ------

@@ -83,11 +83,8 @@ def sample_plane(
         The ball.
     w : array_like, shape (2,), optional
         The optimum, drawn as the line ``<w, z> = 0``.
-    title : str
-    ax : sequence of two Axes, optional
-        Where to draw, an `Axes` a panel; a new figure with the title is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    title, ax, figsize
+        As in `lines`; `ax` are two.
 
     Returns
     -------
@@ -194,11 +191,8 @@ def weight_plane(
     rows : array_like, shape (n, 2)
         The rows ``a_i = y_i x_i``.
     optimum : array_like, shape (2,), optional
-    title : str
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    title, ax, figsize
+        As in `lines`.
 
     Returns
     -------
@@ -283,11 +277,8 @@ def cone_plane(
         Centres are 2 x 2 matrices (or their four entries), radii in the Frobenius norm. The circle
         that is drawn is the sphere's section; one that misses the plane is named without a circle.
     optimum : array_like, shape (2, 2)
-    title : str
-    ax : matplotlib.axes.Axes, optional
-        Where to draw; a new figure is made when omitted.
-    figsize : (float, float), optional
-        Inches of a new figure.
+    title, ax, figsize
+        As in `lines`.
 
     Returns
     -------
