@@ -8,7 +8,7 @@ the user's problem changes before that call.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -17,10 +17,12 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
-from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, lengthened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
+
+if TYPE_CHECKING:  # a plain solve with short residuals takes nothing else of the recogniser
+    from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+    from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,9 @@
 * one that was screened in vain is not screened again until that is a fifth of what CVXPY has taken
   since (`History.why_not`);
 * a small one that is asked for again and again is screened as a trial (`on_trial`), and the quicker
-  way stays.
+  way stays;
+* plain solves of squares over tall data are given a triangle in place of the data where the first
+  one, or those so far, are worth making it (`short_squares_pay`).
 """
 
 from __future__ import annotations
@@ -45,6 +47,18 @@ OF_TRIAL = 0.1
 """CPU seconds of plain solves of a small problem, its first left aside, after which it is screened
 as a trial: five times what it takes to read one (2,000 x 20 with an L1 norm 20 ms, 8,000 rows of a
 linear program x 14 22 ms), so that a trial in vain costs a fifth of them."""
+
+SHORTER, FEWEST_SHORTER = 0.01, 3000
+"""CPU seconds of plain solves of squares, of the first as estimated or of those after it as
+measured, from which on a triangle in place of the data is worth making, twice as many until what
+makes it is loaded (12 ms); and the fewest entries of the data. Making, loading and compiling take
+20 to 30 ms, which a first solve saves at once or later ones soon do (lasso, CPU, loaded machine,
+first and later plain solves for short ones: 200 x 5 18 and 4.1 ms for 17 and 3.4; 500 x 10,
+estimated 0.003, 19 and 4.2 for 14 and 2.2; 1,000 x 10, 0.006, 23 and 6.5 for 17 and 2.4; 2,000 x
+20, 0.028, 62 and 17 for 19 and 3.3; on the simplex 337 and 73 for 21 and 4.4)."""
+
+TRIANGULAR = "cvxscreen.cvxpy_plugin.recognise.triangular"
+"""The module that makes triangles."""
 
 WARM_CALLS = 2
 """Calls after the first by which a trial is judged: the first reads the problem as well."""
@@ -154,6 +168,20 @@ def on_trial(problem: Any, solver: str = "") -> bool:
         return False
     enough = OF_TRIAL + _to_load(measured(problem), solver)
     return known.tried.count > 0 or known.plain.seconds >= enough
+
+
+def short_squares_pay(problem: Any) -> bool:
+    """Whether a plain solve is worth writing long residuals as a triangle's; once it is, it stays.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    """
+    size = measured(problem)
+    if size.squares < FEWEST_SHORTER:
+        return False
+    spent = max(size.seconds_of_squares(), history(problem).plain.seconds)
+    return spent >= (SHORTER if TRIANGULAR in sys.modules else 2.0 * SHORTER)
 
 
 # -- what is imported once a process --------------------------------------------------------------

@@ -45,6 +45,7 @@ from cvxscreen.cvxpy_plugin.composite import (
     recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
+from cvxscreen.cvxpy_plugin.history import short_squares_pay
 from cvxscreen.cvxpy_plugin.plugin import recognise_any, run
 from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
@@ -61,7 +62,6 @@ from cvxscreen.cvxpy_plugin.request import (
     solve,
     solver_name,
 )
-from cvxscreen.cvxpy_plugin.size import measured
 from cvxscreen.cvxpy_plugin.solution_cache import cached_recognition
 from cvxscreen.cvxpy_plugin.weighed_losses import weighed_losses
 from cvxscreen.errors import CvxscreenError, InvalidInput, NotScreenable
@@ -116,7 +116,7 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
             found = explain(weighed.inner)
             if found.recognised:
                 return replace(found, beside=weighed.descriptions)
-        short = with_short_squares(problem) if measured(problem).short_squares_pay() else None
+        short = with_short_squares(problem) if short_squares_pay(problem) else None
         beside = () if short is None else tuple(one.text for one in short[1])
         return Explanation(
             False, (str(refusal),), beside=beside, seconds=process_time() - began

@@ -25,7 +25,14 @@ from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields
 from cvxscreen._support.validation import MODES, check_request, flag, one_of, plain_name
-from cvxscreen.cvxpy_plugin.history import ONCE, RENT, history, on_trial, why_wait
+from cvxscreen.cvxpy_plugin.history import (
+    ONCE,
+    RENT,
+    history,
+    on_trial,
+    short_squares_pay,
+    why_wait,
+)
 from cvxscreen.cvxpy_plugin.size import OF_A_KIND, SMALL, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
@@ -334,6 +341,12 @@ def solved_by_first_steps(problem: Any, request: Request) -> bool:
     return False
 
 
+SHORT = (
+    "a triangle stands for the data of its squares, and with that CVXPY is quicker than screening "
+    "(`always=True` screens all the same)"
+)
+"""Why problems `of_short_squares` are left to CVXPY."""
+
 ALREADY_SAID: list[str] = []
 """The reason that this process was warned about; tests that are not about the warning fill it."""
 
@@ -472,6 +485,8 @@ class Request:
             return f"the argument `{other[0]}` asks for a solve of another kind"
         if self.insists:
             return ""
+        if of_short_squares(problem):
+            return SHORT
         name = self.named
         known = history(problem)
         useless = measured(problem).why_not(name, known.solving) or why_wait(problem, name)
@@ -525,8 +540,10 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
     began = thread_time()
     try:
         short = None
-        if measured(problem).short_squares_pay() and not any(map(request.options.get, ELSEWHERE)):
+        if short_squares_pay(problem) and not any(map(request.options.get, ELSEWHERE)):
             short = supplied("cvxpy.short_squares")(problem)
+            if reason == SHORT and request.leaves_choice:
+                solver = DEFAULT  # as quick as OSQP here, and closer by some digits
         if short is not None:
             with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
                 _solve_as_asked(short[0], request, solver)
@@ -543,6 +560,17 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
     return problem.value
+
+
+def of_short_squares(problem: Any) -> bool:
+    """Whether `problem` is squares of few coordinates, whose data a triangle is made for."""
+    size = measured(problem)
+    if not (size.only_short_squares() and short_squares_pay(problem)):
+        return False
+    found = supplied("cvxpy.short_squares")(problem)
+    # As they are written, a part may be out of its reach: residuals that a variable stands for.
+    shorter = 0 if found is None else sum(one.residuals.size for one in found[1])
+    return 2.0 * shorter * size.coordinates >= size.squares
 
 
 def _solve_as_asked(problem: Any, request: Request, solver: Any) -> None:

@@ -230,6 +230,13 @@ OF_CONE = 3e-5
 """Seconds that a plain solve has to take for each cone that may be left out: what reading takes
 (20,000 x 10: 0.4 s for 2.4; 20,000 x 2: 0.35 for 0.4)."""
 
+MOST_SHORT = 300
+"""Coordinates up to which squares alone are left to CVXPY with a triangle in place of their data,
+where there are `ROWS_PER_ENTRY` residuals for each (CPU, loaded machine, first calls and calls at
+other values of a parameter, for screened ones; lasso and the simplex: 1,000 x 10 15 and 3.6 ms for
+175 and 13; 20,000 x 30 45 and 6 for 240 to 760 and 44; 100,000 x 60 230 and 6 for 580 to 1,900 and
+150 to 550; 30,000 x 300 670 to 810 and 160 for 850 to 3,700 and 590 to 850)."""
+
 SUMMED_NORMS, FIRST_NORMS = 0.12, 0.25
 """Seconds that a plain solve has to take where norms of rows of residuals are added up, and what it
 has to take where screening is yet to be imported (CPU, loaded, first calls; estimates are 1 to 3
@@ -322,6 +329,8 @@ class Size(NamedTuple):
         Whether screening takes compiled loops from the first time on.
     norms : float
         Norms of rows of residuals that are added up, where these are most of the terms.
+    parametric : float
+        Entries of data in parameters.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -346,6 +355,7 @@ class Size(NamedTuple):
     blocks: bool = False
     compiled: bool = False
     norms: float = 0.0
+    parametric: float = 0.0
     needs: Needs | None = None
     reason: str = ""
 
@@ -370,7 +380,7 @@ class Size(NamedTuple):
         """Whether the problem is taken only because OSQP may take long for it."""
         return self.grouped and self._osqp(solver) and self.pieces < PIECES
 
-    def _seconds_of_squares(self) -> float:
+    def seconds_of_squares(self) -> float:
         """The same as `seconds` of what `squares` counts."""
         count = max(self.coordinates, 1)
         entry = OF_ENTRY if self.quadratic else OF_CONE_ENTRY
@@ -382,9 +392,13 @@ class Size(NamedTuple):
         slower = TIED if self.curved and self.tied and self._osqp(solver) else 1.0
         return slower * self.columns * (OF_SMOOTH_COLUMN if self.curved else OF_COLUMN)
 
-    def short_squares_pay(self) -> bool:
-        """Whether a plain solve is worth writing long residuals as a triangle's."""
-        return self._seconds_of_squares() >= LEAST_SQUARES
+    def only_short_squares(self) -> bool:
+        """Whether there is nothing but squares of few coordinates: a triangle is all their data."""
+        count = self.coordinates
+        others = self.terms or self.wide or self.columns or self.distances or self.norms
+        others = others or self.pieces >= PIECES
+        tall = self.squares >= ROWS_PER_ENTRY * count**2
+        return tall and 0 < count <= MOST_SHORT and not (others or self.parametric or self.reason)
 
     def at_least(self, solver: str = "") -> float:
         """The same as `seconds` of the whole problem, rather too little."""
@@ -393,7 +407,7 @@ class Size(NamedTuple):
         return max(
             self.seconds(solver),
             height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
-            self._seconds_of_squares(),
+            self.seconds_of_squares(),
             self.seconds_of_columns(solver),
             OF_PIECE * self.pieces,
         )
@@ -402,7 +416,7 @@ class Size(NamedTuple):
         """`FIRST`, for the solver of CVXPY that it would be."""
         if self.norms:
             return FIRST_NORMS
-        of_squares = self._seconds_of_squares() > self.seconds(solver)
+        of_squares = self.seconds_of_squares() > self.seconds(solver)
         return FIRST_OSQP if self._osqp(solver) or of_squares else FIRST
 
     def _osqp(self, solver: str) -> bool:
@@ -432,7 +446,7 @@ class Size(NamedTuple):
         if self.grouped and not self._osqp(solver):
             slow &= self.quadratic and seconds >= GROUPED
         tied = self.tied and self._osqp(solver)
-        slow |= self._seconds_of_squares() >= (TIED_SQUARES if tied else LEAST_SQUARES)
+        slow |= self.seconds_of_squares() >= (TIED_SQUARES if tied else LEAST_SQUARES)
         enough = self.pieces >= PIECES or self.wide >= self.needs.wide
         least = of_blocks if self.blocks else ALONE if self.curved else COLUMNS
         enough |= self.seconds_of_columns(solver) >= least
@@ -902,6 +916,7 @@ class _Walk:
             curved=curved,
             blocks=bool(many & blocks) and (smooth or not curved),
             norms=self.summed_norms if of_norms else 0.0,
+            parametric=self.parametric,
         )
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))

@@ -87,12 +87,12 @@ def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPa
     huber = cp.Problem(without_squares(30_000, 8, cp.huber).objective)
     assert not asked.why_plain(huber)
     normed = cp.Problem(huber.objective + cp.Minimize(cp.norm1(huber.variables()[0])))
-    for problem in (lasso(20_000, 20), normed):  # the interior point method is done before
+    for problem in (lasso(900, 100), normed):  # the interior point method is done before
         assert not asked.why_plain(problem)
-    small = [lasso(300, 400), lasso(20_000, 23), sparse_svm(words(1000, 200, 10))]
+    small = [lasso(300, 400), lasso(1100, 115), sparse_svm(words(1000, 200, 10))]
     for problem in small:
         assert "import" in asked.why_plain(problem)
-    large = [lasso(6000, 100), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
+    large = [lasso(3500, 360), sparse_svm(words(2000, 2000, 20)), sparse_svm(words(6000, 300, 15))]
     numpy_alone = [fit(2000, 10), fit(60, 400, cp.pos), sparse_svm(words(3000, 100, 15))]
     for problem in (*large, *numpy_alone):
         assert not asked.why_plain(problem)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import request, size
+from cvxscreen.cvxpy_plugin import history, request
 from cvxscreen.cvxpy_plugin.recognise import triangular
 from cvxscreen.cvxpy_plugin.recognise.triangular import triangle_of, with_triangles
 from cvxscreen.errors import NotScreenedWarning
@@ -30,7 +30,8 @@ FEW = 0.25 * RNG.standard_normal((6, D))
 
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(size, "LEAST_SQUARES", 0.0)
+    monkeypatch.setattr(history, "SHORTER", 0.0)
+    monkeypatch.setattr(history, "FEWEST_SHORTER", 0)
     monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
 
 
@@ -180,3 +181,81 @@ def test_nothing_is_kept_alive() -> None:
     before = len(triangular._KNOWN)
     del problem
     assert len(triangular._KNOWN) == before - 1
+
+
+# -- squares alone --------------------------------------------------------------------------------
+
+TALL = RNG.standard_normal((400, 12))
+SEEN = TALL @ RNG.standard_normal(12) + RNG.standard_normal(400)
+
+
+def squares(*more: Any, **variable: Any) -> tuple[cp.Problem, cp.Parameter]:
+    """Least squares under a few kinds of penalties and constraints, in a `Parameter`."""
+    w, weight = cp.Variable(12, **variable), cp.Parameter(nonneg=True, value=3.0)
+    parts = [part(w, weight) for part in more]
+    fit = cp.sum_squares(TALL @ w - SEEN)
+    objective = fit + sum(part for part in parts if isinstance(part, cp.Expression))
+    held = [part for part in parts if not isinstance(part, cp.Expression)]
+    return cp.Problem(cp.Minimize(objective), held), weight
+
+
+ALONE: dict[str, Callable[[], tuple[cp.Problem, cp.Parameter]]] = {
+    "a lasso": lambda: squares(lambda w, c: 20.0 * c * cp.norm1(w)),
+    "groups": lambda: squares(lambda w, c: 9.0 * c * (cp.norm(w[:6]) + cp.norm(w[6:]))),
+    "the simplex": lambda: squares(
+        lambda w, c: cp.sum(w) == c, lambda w, c: w <= 0.5, nonneg=True
+    ),
+    "a budget": lambda: squares(lambda w, c: cp.norm1(w) <= c),
+    "nothing": lambda: squares(lambda w, c: c * w[0]),
+}
+
+
+@pytest.mark.parametrize("form", ALONE)
+def test_squares_alone_are_left_to_clarabel_with_a_triangle(form: str) -> None:
+    """As precisely as it solves all of them, dual values too, at every value of a parameter."""
+    (short, weight), (plain, other) = ALONE[form](), ALONE[form]()
+    for value in (3.0, 1.5, 2.0):
+        weight.value = other.value = value
+        short.solve(method="screen")
+        plain.solve(solver="CLARABEL")
+        report = cvxscreen.Report.of(short)
+        assert (report.recognised, report.reason, report.solver) == (
+            False, request.SHORT, "CLARABEL"
+        )
+        assert "400 residuals as of 13" in report.beside[0]
+        assert short.value == pytest.approx(plain.value, rel=1e-7)
+        for mine, full in zip(short.variables(), plain.variables(), strict=True):
+            assert np.allclose(mine.value, full.value, atol=1e-5)
+        for mine, full in zip(short.constraints, plain.constraints, strict=True):
+            assert np.allclose(mine.dual_value, full.dual_value, atol=1e-4)
+
+
+def test_other_losses_slack_variables_and_data_in_parameters_go_their_way() -> None:
+    """A triangle is not all that there is of them, or there is none."""
+    w, e = cp.Variable(12), cp.Variable(400)
+    data = cp.Parameter((400, 12), value=TALL)
+    fit = cp.sum_squares(TALL @ w - SEEN)
+    others = [
+        cp.Problem(cp.Minimize(fit + cp.norm1(TALL @ w))),
+        cp.Problem(cp.Minimize(cp.sum_squares(e) + cp.norm1(w)), [e == TALL @ w - SEEN]),
+        cp.Problem(cp.Minimize(cp.sum_squares(data @ w - SEEN) + cp.norm1(w))),
+        cp.Problem(cp.Minimize(fit), [TALL @ w <= 5.0]),
+        cp.Problem(cp.Minimize(sum(cp.square(TALL[i] @ w - SEEN[i]) for i in range(200)))),
+    ]
+    for problem in others:
+        assert request.Request().why_plain(problem) != request.SHORT
+    assert request.Request().why_plain(ALONE["a lasso"]()[0]) == request.SHORT
+    assert not request.Request(always=True).why_plain(ALONE["a lasso"]()[0])
+
+
+def test_small_ones_wait_until_they_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making a triangle takes as long as a few plain solves of so little."""
+    monkeypatch.setattr(history, "SHORTER", 0.01)
+    monkeypatch.setattr(history, "FEWEST_SHORTER", 3000)
+    problem, _ = ALONE["a lasso"]()
+    assert not history.short_squares_pay(problem)
+    problem.solve(method="screen")
+    assert not cvxscreen.Report.of(problem).beside
+    history.history(problem).plain.seconds = 0.02
+    problem.solve(method="screen")
+    assert cvxscreen.Report.of(problem).beside

@@ -137,7 +137,8 @@ def flat_dual(constraint: Any) -> np.ndarray:
 @pytest.mark.parametrize("form", cones())
 def test_a_cone_that_is_a_constraint(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many dual values as residuals come back."""
-    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.LEAST_SQUARES", 0.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.history.SHORTER", 0.0)
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.history.FEWEST_SHORTER", 0)
     screened, plain = cones()[form], cones()[form]
     screened.solve(method="screen", always=True)
     plain.solve(solver="CLARABEL", tol_gap_rel=1e-9)
