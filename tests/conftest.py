@@ -34,6 +34,9 @@ settings.register_profile("long", derandomize=True, deadline=None, max_examples=
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="run the tests marked `long` as well")
+    parser.addoption(
+        "--every", type=int, default=1, help="run every so many-th test only, of those chosen"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,6 +88,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     they are crossed of. Those that were asked for by name are all run, and what is `long` then says
     that it waits; otherwise it is not even handed out, for thousands of skips cost ten seconds.
     """
+    every = config.getoption("--every")
+    if every > 1:
+        config.hook.pytest_deselected(items=[x for k, x in enumerate(items) if k % every])
+        items[:] = items[::every]
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="long: run with --long")

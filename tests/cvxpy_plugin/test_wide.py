@@ -102,6 +102,7 @@ def same(
     return report
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("held", HELD)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_values_and_dual_values_are_those_of_a_plain_solve(loss: str, held: str) -> None:
@@ -172,6 +173,7 @@ GROUPED: dict[str, Callable[[Any], tuple[Any, list[Any]]]] = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("held", GROUPED)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_group_lasso_is_solved_by_its_blocks(
@@ -242,6 +244,7 @@ BUDGETS: dict[str, Callable[[Any], tuple[Any, list[Any]]]] = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("held", BUDGETS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_budget_holds_columns_as_a_penalty_does(

@@ -35,6 +35,7 @@ def small(k: int, loss: str = "hinge"):
     return cvxscreen.raso(tasks, h=h, alpha=alpha, beta=beta, loss=loss)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("k", range(10))
 def test_every_algorithm_agrees_with_conic_solvers(k: int) -> None:
     problem = small(k)

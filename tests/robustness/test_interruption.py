@@ -260,6 +260,7 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[An
     return bits(cvxscreen.load_path(kept))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(
     ("number", "code", "times"),
     [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 1), (signal.SIGKILL, -signal.SIGKILL, 1)],

@@ -370,6 +370,7 @@ def grouped(
     )
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("own", [0.0, 1.0])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "squared"])
@@ -481,6 +482,7 @@ def within_budget(loss: str, total: float, *, size: int = 1, rows: bool = False)
     )
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("size", [1, 5])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "huber", "squared"])

@@ -139,6 +139,7 @@ def drawn(seed: int) -> Problem:
     return Problem(Rows(A), losses, ridge, linear, side=side)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("seed", range(60))
 def test_any_problem(seed: int) -> None:
     """The value of Clarabel; feasible, balanced, and multipliers in the cones."""

@@ -26,6 +26,7 @@ def test_the_solution_itself_is_accepted(name: str) -> None:
     assert 0.0 <= proof.relative_gap <= solved(name).tol
 
 
+@pytest.mark.table
 @pytest.mark.parametrize(
     ("name", "change"), ROWS, ids=[f"{change.__name__}-{name}" for name, change in ROWS]
 )
