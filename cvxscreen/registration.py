@@ -21,6 +21,7 @@ CVXPY = "cvxpy"
 SUPPLIES = {
     "cvxpy.solve": "cvxscreen.cvxpy_plugin.request:solve",
     "cvxpy.screened": "cvxscreen.cvxpy_plugin.plugin:screened_solve",
+    "cvxpy.chained": "cvxscreen.cvxpy_plugin.chained:solve_chained",
     "cvxpy.short_squares": "cvxscreen.cvxpy_plugin.recognise.triangular:with_short_squares",
     "cvxpy.short_answer": "cvxscreen.cvxpy_plugin.answer:write_short_answer",
     "cvxpy.another_solver": "cvxscreen.cvxpy_plugin.plugin:another_solver",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen._support.limits import ITERATIONS, TIME, Limits
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.residual_norms import norms_alone_prove_nothing
@@ -45,7 +46,7 @@ from cvxscreen.cvxpy_plugin.request import (
     solved_shorter,
     warn_once,
 )
-from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED, measured
+from cvxscreen.cvxpy_plugin.size import CANNOT_PAY, FEWEST, MOST_TRIED, OF_CHAIN, measured
 from cvxscreen.cvxpy_plugin.solution_cache import (
     LastSolution,
     cached_recognition,
@@ -116,6 +117,8 @@ def screened_solve(problem: Any, request: Request) -> Any:
         return plain_after_failure(problem, request, weighed)
     found = _recognised(problem, request)
     if isinstance(found, str):
+        if _solved_as_chain(problem, request):
+            return problem.value
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
         expected = found in (NO_SIDE, OF_NORMS) or found.endswith(CANNOT_PAY)
         if not (expected or solved_shorter(problem)):
@@ -139,6 +142,14 @@ def screened_solve(problem: Any, request: Request) -> Any:
         reason = f"the answer is not certified: its relative gap is {outcome.relative_gap:.3g}"
         return plain_after_failure(problem, request, reason, StoredAnswer.of(problem))
     return plain_after_failure(problem, request, outcome)
+
+
+def _solved_as_chain(problem: Any, request: Request) -> bool:
+    """Solve a linear program that is no sum of losses by its long variables; whether it was."""
+    size = measured(problem)
+    if not request.leaves_choice or size.quadratic or size.seconds() < OF_CHAIN:
+        return False
+    return not supplied("cvxpy.chained")(problem, request)
 
 
 def _screened_beside(

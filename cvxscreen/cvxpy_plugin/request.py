@@ -33,7 +33,7 @@ from cvxscreen.cvxpy_plugin.history import (
     short_squares_pay,
     why_wait,
 )
-from cvxscreen.cvxpy_plugin.size import OF_A_KIND, SMALL, measured
+from cvxscreen.cvxpy_plugin.size import CHAINED, OF_A_KIND, SMALL, measured
 from cvxscreen.errors import InvalidInput, NotScreenedWarning
 
 TIGHT: dict[str, dict[str, Any]] = {
@@ -238,6 +238,10 @@ def solve(
     request = Request(solver, mode, tol, verbose, {**given, **options}, flag("always", always))
     request.check()
     useless = request.why_plain(problem)
+    if useless == CHAINED and request.leaves_choice and not history(problem).why_not():
+        useless = supplied("cvxpy.chained")(problem, request)
+        if not useless:
+            return problem.value
     if not useless and solved_by_first_steps(problem, request):
         return problem.value
     if not useless:

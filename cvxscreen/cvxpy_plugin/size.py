@@ -38,6 +38,12 @@ WITHOUT_SQUARES = "without squares of the coordinates its term"
 CANNOT_PAY = "leaving some out cannot pay"
 """How the recogniser's refusals end that are, like those of this module, a matter of size."""
 
+CHAINED = "its variables hang together in a chain or a sum, of which nothing can be left out"
+"""Why one is not screened that is solved sooner all the same, for meeting few rows each."""
+
+SHORT_CHAIN = "its variables hang together in a chain or a sum, and CVXPY is soon done with it"
+"""The same of one that is small."""
+
 FEWEST = 2
 """Terms for every coordinate below which leaving terms out cannot pay; see `recognise.rules`."""
 
@@ -148,6 +154,15 @@ GROUPED = 1.0
 """The same of largest values of three and more, beside squares, by Clarabel (Crammer and Singer's
 losses, 20,000 x 15 in 3 and 6 classes: 1.2 s for 4.3 to 4.7 and 1.7 for 13, where nothing can be
 left out 14 for 10.5; 3,000 x 10, estimated 0.2 to 0.7: 0.2 to 0.6, plainly as long)."""
+
+LINKS, OF_CHAIN = 200, 0.12
+"""Entries of a variable whose neighbours are compared in a constraint that make a chain, and
+seconds that a plain solve of one is estimated to take from which on its own solver is tried
+(drawdowns in a new process, CPU: 1,000 x 20, estimated 0.04, 110 to 180 ms for 110 to 180; 2,000 x
+30, estimated 0.15, 200 to 300 for 250 to 730; 3,000 x 40 190 to 610 for 500 to 1,400)."""
+
+CHAINED_ROWS = 8.0
+"""Rows of an entry of such a variable at most (`cvxscreen.solvers.chains`)."""
 
 NEVER = float("inf")
 """Of what decides nothing about a kind of problem."""
@@ -331,6 +346,8 @@ class Size(NamedTuple):
         Norms of rows of residuals that are added up, where these are most of the terms.
     parametric : float
         Entries of data in parameters.
+    chained : bool
+        Whether neighbours in a long variable that is not tall are compared, or its sum is fixed.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -356,6 +373,7 @@ class Size(NamedTuple):
     compiled: bool = False
     norms: float = 0.0
     parametric: float = 0.0
+    chained: bool = False
     needs: Needs | None = None
     reason: str = ""
 
@@ -432,6 +450,8 @@ class Size(NamedTuple):
         taken : float
             Seconds that the last plain solve took, its compilation left aside.
         """
+        if self.chained:
+            return CHAINED if max(self.seconds(solver), taken) >= OF_CHAIN else SHORT_CHAIN
         if self.reason:
             return self.reason
         if self.needs is None or not self.coordinates:
@@ -578,6 +598,9 @@ ENTRYWISE = frozenset(
 )
 """Affine atoms whose values have one entry of their argument each."""
 
+ADDED = frozenset(("AddExpression", "NegExpression", "multiply", "DivExpression"))
+"""Those below which an equation's sums are looked for."""
+
 SAMPLE = 24
 """So many of the pieces that a Python loop has written stand for all of them."""
 
@@ -659,6 +682,10 @@ class _Walk:
         self.spectral: set[str] = set()
         self.shared: set[str] = set()
         self.foreign_rows, self.bounding = 0.0, False
+        # Slices of long variables in the constraint that is read, and those with several in one.
+        self.slices: dict[int, set[str]] = {}
+        self.chains: set[int] = set()
+        self.running = False  # whether there are running maxima, CVXPY's own
         # How many constraints hold many curved losses.
         self.levels = 0
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
@@ -678,12 +705,16 @@ class _Walk:
         if constraint.size == 1 and type(constraint.args[0]).__name__ in NORMS | {"quad_over_lin"}:
             self.bounds += weight
         before, budget = self.kinked, _is_budget(constraint)
+        self.slices.clear()
         for part in constraint.args:
             # Of one cone of residuals no row can go, but what data it has is a triangle's.
             long = type(constraint) is cp.SOC and rows == 1.0 and part is constraint.args[1]
             if long and part.is_affine():
                 self._count_residuals(part, weight)
             self.follow(part, 0.0 if long else rows, weight, budget=budget)
+        self.chains |= {key for key, found in self.slices.items() if len(found) > 1}
+        if type(constraint) in EQUATIONS and constraint.size == 1:
+            self.chains |= _summed(constraint.args)
         self.other_kinds |= self.kinked > before and not (budget or _between(constraint))
         self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)
@@ -724,6 +755,9 @@ class _Walk:
                 parts, more = _some(here.args)
                 if more > 1.0:
                     self.pieces = max(self.pieces, weight * len(here.args))
+                if here.size >= LINKS and type(here).__name__ == "index":
+                    for key in _bare(here):
+                        self.slices.setdefault(key, set()).add(str(here.key))
                 apart = type(here).__name__ in STACKED and not data
                 own_data = _entries(here)
                 if here.parameters():
@@ -742,6 +776,7 @@ class _Walk:
                 self.squares = self.conic = True
                 stack.append((inner, float(here.size), float(inner.size), weight))
                 continue
+            self.running |= name == "cummax"
             unknown = _unknown(here, name)
             if unknown:
                 self.foreign.add(unknown)
@@ -801,7 +836,9 @@ class _Walk:
             summed_ones = objective and not block and id(here) not in self.under_squares
             for part in here.args:
                 below = 0.0
-                if name in KINKED:  # a maximum along an axis is one term for each of its values
+                if name == "cummax":  # each value is above its argument's and the one before
+                    below = 2.0 * here.size
+                elif name in KINKED:  # a maximum along an axis is one term for each of its values
                     own = isinstance(here, Elementwise) or here.size > 1
                     below = float(here.size if own else part.size)
                     # Of two values each they are those of a `maximum`.
@@ -918,6 +955,9 @@ class _Walk:
             norms=self.summed_norms if of_norms else 0.0,
             parametric=self.parametric,
         )
+        if not (found.quadratic or self.squares):
+            chained = self.running or any(map(self._local, self.chains - tall))
+            found = found._replace(chained=chained)
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
 
@@ -1034,6 +1074,11 @@ class _Walk:
         at_least = AT_LEAST if terms == OTHERWISE else 0.0
         return Needs(terms, at_least, seconds, wide, unsure)
 
+    def _local(self, key: int) -> bool:
+        """Whether each entry of a long variable is in a few rows, without data in front of it."""
+        most = CHAINED_ROWS * self.sizes[key]
+        return max(self.rows.get(key, 0.0), self.entries.get(key, 0.0)) <= most
+
     def _tall(self, key: int) -> bool:
         """Whether a variable is a coordinate of a fit: in many rows for each of its entries."""
         rows, count = self.rows[key], self.sizes[key]
@@ -1091,6 +1136,18 @@ class _Walk:
         count, entries = (_total(part, self.residuals) for part in (self.sizes, self.smooth))
         tall = min(self.residuals.values(), default=0.0) >= ROWS_PER_ENTRY * count
         return entries if tall and entries >= count * max(ENTRIES, count) else 0.0
+
+
+def _summed(args: Sequence[Any]) -> set[int]:
+    """The long variable whose entries an equation adds up, ``sum(u) == 1``; else empty."""
+    stack, found = list(args), set()
+    while stack:
+        here = stack.pop()
+        if type(here).__name__ == "Sum" and here.args[0].size >= LINKS:
+            found |= _bare(here.args[0])
+        elif type(here).__name__ in ADDED and len(here.args) <= SAMPLE:
+            stack += here.args
+    return found
 
 
 def _sign(variable: Any) -> bool:
