@@ -14,7 +14,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.solvers import dual_coordinate_descent
-from cvxscreen.solvers.dual_active_set import DualIterate, PathCache
+from cvxscreen.solvers.dual_active_set import LEVEL_HALVINGS, DualIterate, PathCache
 from cvxscreen.solvers.dual_coordinate_descent import (
     BLOCK,
     COMBINED,
@@ -211,6 +211,50 @@ def test_an_intercept_does_not_creep_where_parabolas_are_wide():
     found = DualCoordinateDescent(tol=1e-6)(p)
     assert found.status == "optimal"
     assert found.info["passes"] < 30  # 35 where it is held as tightly as beside kinks
+
+
+def test_the_centre_of_an_intercept_goes_as_far_as_its_steps_lead():
+    """Fewer epochs by more than half, where the intercept is what is slow: 51 for 159."""
+    rng = np.random.default_rng(1)
+    columns = rng.integers(0, 3, (2000, 20)) + 3 * np.arange(20)
+    X = sp.csr_matrix((np.ones(40_000), columns.ravel(), np.arange(0, 40_001, 20)), (2000, 60))
+    y = np.sign(X @ rng.standard_normal(60) + 1.0)
+    p, epochs = cvxscreen.svm(X, y, C=0.1, loss="squared_hinge", intercept=True), []
+    for smooth in (True, False):
+        run = _Descent(p, p.design, None, 0.0, DualCoordinateDescent(tol=1e-6))
+        assert run.smooth
+        run.smooth = smooth
+        run.run()
+        assert certify(p, run.iterate.v * run.iterate.root, run.iterate.balanced, tol=2e-6).ok
+        epochs.append(run.epochs)
+    assert epochs[0] < 0.5 * epochs[1]
+
+
+def test_a_look_is_at_the_centre_of_an_intercept():
+    """The next epoch begins where it would have without one."""
+    p = problem("hinge", intercept=True, C=1.0)
+    solver = DualCoordinateDescent(tol=1e-12, limits=Limits(max_iter=2))
+    run = _Descent(p, p.design, None, 0.0, solver)
+    run.descend()
+    before, at = run.iterate.v.copy(), run.iterate.v.copy()
+    at[run.iterate.free] = run.iterate.centre / run.iterate.root[run.iterate.free]
+    run.look()
+    assert run.iterate.gap > run.aim
+    assert (run.iterate.v == before).all()
+    np.testing.assert_allclose(run.iterate.t, p.design.forward(at * run.iterate.root), atol=1e-12)
+    assert np.abs(at - before).max() > 1e-6
+
+
+@pytest.mark.parametrize("loss", LOSSES + REGRESSIONS)
+def test_the_level_balances_the_slopes(loss):
+    """At it the slopes change their sign together, to the width of the last halving."""
+    p = problem(loss, intercept=True)
+    iterate, e = DualIterate(p, p.design, None, np.inf), p.free_columns[:, 0]
+    margins = np.random.default_rng(5).standard_normal(p.n)
+    level = iterate._level(margins)
+    width = (np.abs(p.losses.b - margins).max() + p.losses.e.max()) * 0.5**LEVEL_HALVINGS
+    sums = [e @ p.losses.slope(margins + at * e) for at in (level - width, level + width)]
+    assert sums[0] <= 0.0 <= sums[1]
 
 
 def test_where_an_intercept_is_held_does_not_change_the_dual_objective():

@@ -289,6 +289,7 @@ def test_the_path_goes_on_where_descent_has_come_near(monkeypatch) -> None:
     problem = cvxscreen.svm(A, np.sign(A.sum(axis=1) + rng.standard_normal(1500)), C=0.05)
     alone = solving.solve_one(solving.InUnits.of(problem), 1e-9, ())
     monkeypatch.setattr(dual_coordinate_descent, "budget", lambda problem, then: 8.0)
+    monkeypatch.setattr(solving, "NEAR", 1e-2)
     monkeypatch.setattr(dual_coordinate_descent, "FACES", 0)  # no pivots, which would do
     near = dual_coordinate_descent.DualCoordinateDescent.beginning(problem, None, 1e-9)(problem)
     assert near.status == "inaccurate"
