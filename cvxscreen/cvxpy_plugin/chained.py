@@ -80,7 +80,9 @@ _NONE: weakref.WeakSet[Any] = weakref.WeakSet()
 def solve_chained(problem: Any, request: Request) -> str:
     """Solve `problem` and write it back; an empty text, or why that was not done."""
     began = perf_counter()
-    if problem in _NONE or problem.is_mixed_integer() or measured(problem).quadratic:
+    # CVXPY does not count running maxima as piecewise linear.
+    linear = problem.is_lp() or cp.cummax in problem.atoms()
+    if problem in _NONE or not linear or problem.is_mixed_integer() or measured(problem).quadratic:
         return NO_CHAIN
     try:
         options = {k: v for k, v in request.options.items() if k in COMPILING}

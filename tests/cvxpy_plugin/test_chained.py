@@ -191,6 +191,14 @@ def test_neighbours_under_squares_or_of_whole_numbers_are_left_to_cvxpy() -> Non
     assert chained.solve_chained(integer, request.Request()) == chained.NO_CHAIN
 
 
+def test_cones_are_left_to_cvxpy_before_they_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, u, rows = drawdowns()
+    ulcer = cp.Problem(cp.Minimize(cp.norm(u[1:], 2)), rows)
+    assert measured(ulcer).chained
+    monkeypatch.setattr(cp.Problem, "get_problem_data", lambda *_, **__: pytest.fail("compiled"))
+    assert chained.solve_chained(ulcer, request.Request()) == chained.NO_CHAIN
+
+
 def test_what_is_a_chain() -> None:
     assert all(measured(make()).chained for make in PROBLEMS.values())
     # Coefficients in order are those of a fit, not links.
