@@ -546,12 +546,13 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
         short = None
         if short_squares_pay(problem) and not any(map(request.options.get, ELSEWHERE)):
             short = supplied("cvxpy.short_squares")(problem)
-            if reason == SHORT and request.leaves_choice:
-                solver = DEFAULT  # as quick as OSQP here, and closer by some digits
         if short is not None:
+            # As quick as OSQP here, and closer by some digits.
+            chosen = DEFAULT if reason == SHORT and request.leaves_choice else solver
             with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
-                _solve_as_asked(short[0], request, solver)
-                if supplied("cvxpy.short_answer")(problem, *short):
+                _solve_as_asked(short[0], request, chosen)
+                sure = short[0].status != cp.OPTIMAL_INACCURATE
+                if sure and supplied("cvxpy.short_answer")(problem, *short):
                     beside = tuple(one.text for one in short[1])
         if not beside:
             _solve_as_asked(problem, request, solver)

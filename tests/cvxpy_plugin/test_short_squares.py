@@ -259,3 +259,22 @@ def test_small_ones_wait_until_they_are_asked_for_again(monkeypatch: pytest.Monk
     history.history(problem).plain.seconds = 0.02
     problem.solve(method="screen")
     assert cvxscreen.Report.of(problem).beside
+
+
+def test_an_inaccurate_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The solver of CVXPY's choice then gets the user's own problem."""
+    solve, solved = request._solve_as_asked, []
+
+    def inaccurate(problem: cp.Problem, *args: Any) -> None:
+        solve(problem, *args)
+        solved.append(problem)
+        if len(solved) == 1:
+            problem._status = cp.OPTIMAL_INACCURATE
+
+    monkeypatch.setattr(request, "_solve_as_asked", inaccurate)
+    problem, _ = ALONE["the simplex"]()
+    problem.solve(method="screen")
+    assert solved[0] is not problem
+    assert solved[1] is problem
+    assert problem.status == cp.OPTIMAL
+    assert not cvxscreen.Report.of(problem).beside
