@@ -50,6 +50,7 @@ from cvxscreen.solvers.interface import (
 from cvxscreen.solvers.registry import builtin_solver, builtin_takes, has_norms, pilot_gap
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import ProblemInMemory, one_round, run
+from cvxscreen.solvers.short_squares import ShortSquares
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = [
@@ -138,7 +139,10 @@ def solve_screened(
             other.equivalent, inner, mode=mode, tol=HALF * tol, start=start and other.apply(start),
             bounds=bounds, on_round=on_round,
         )
-        return other.invert(found, tol)
+        answer = other.invert(found, tol)
+        if answer.status != "inaccurate" or not isinstance(other, ShortSquares):
+            return answer
+        start = Start(answer.x, answer.theta, multipliers=answer.multipliers)
     kind = screened_as(problem, mode)
     piloted = kind.piloted
     if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
@@ -197,8 +201,11 @@ def held_at_zero(problem: Problem) -> bool:
 
 
 def reformulated(problem: Problem) -> Reformulation | None:
-    """`problem` about the centre of its features, or with terms for its bounds, where that pays."""
-    return Centred.of(problem) or bounds_as_terms(problem)
+    """`problem` in the form that pays.
+
+    About the centre of its features, with terms for its bounds, or with a triangle for its squares.
+    """
+    return Centred.of(problem) or ShortSquares.of(problem) or bounds_as_terms(problem)
 
 
 def bounds_as_terms(problem: Problem) -> Reformulation | None:
