@@ -352,7 +352,7 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _warmup(args: argparse.Namespace) -> int:
-    seconds = dict(warm_up(shown=not (args.quiet or args.json)))
+    seconds = dict(warm_up(args.only, shown=not (args.quiet or args.json)))
     _say(args, f"compiled, in {sum(seconds.values()):.0f} CPU seconds", {"seconds": seconds})
     return EXIT_OK
 
@@ -583,6 +583,11 @@ def parser() -> argparse.ArgumentParser:
         "warmup", help="compile in advance what is compiled when it first pays",
         description="Run small problems through every solver, so that what they compile lies on "
         "disk. Once a machine; NUMBA_CACHE_DIR says where, if not beside the package.",
+    )
+    warmup.add_argument(
+        "--only", nargs="+", metavar="KIND", choices=tuple(JOBS),
+        help=f"some of the kinds of problems: {', '.join(JOBS)} (two processes, with half of them "
+        "each, take half the time)",
     )
 
     for command in (demo, along, check, metric, guess, info, warmup):
@@ -922,12 +927,15 @@ JOBS: dict[str, Callable[[], None]] = {
 """What is run, by the word that the progress line shows."""
 
 
-def warm_up(*, shown: bool) -> Iterator[tuple[str, float]]:
-    """Run every job; after each its name and the CPU seconds it took."""
+def warm_up(
+    only: Sequence[str] | None = None, *, shown: bool
+) -> Iterator[tuple[str, float]]:
+    """Run every job, or `only` these; after each its name and the CPU seconds it took."""
+    jobs = {name: job for name, job in JOBS.items() if only is None or name in only}
     silent, ANNOUNCEMENT.silent = ANNOUNCEMENT.silent, True  # the progress line says it
     try:
-        with Progress(len(JOBS), "compiling", shown=shown) as bar:
-            for name, job in JOBS.items():
+        with Progress(len(jobs), "compiling", shown=shown) as bar:
+            for name, job in jobs.items():
                 began = process_time()
                 job()
                 bar.step(name)

@@ -454,6 +454,11 @@ def test_every_job_runs_and_is_reported(
     assert "compiled" in capsys.readouterr().out
     assert main(["warmup", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
+    assert main(["warmup", "--only", "two", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)["seconds"]) == ["two"]
+    with pytest.raises(SystemExit, match="2"):
+        main(["warmup", "--only", "three"])
+    assert "'three'" in capsys.readouterr().err
 
 
 def test_every_way_over_sparse_rows_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,7 +139,7 @@ def test_predict_refuses(folder: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_every_command_has_a_row() -> None:
     """A new command has to be entered in the table; `info` reads the files of `test_path_files`,
-    `predict` has a test of its own, `warmup` takes nothing."""
+    `predict` has a test of its own, `warmup` takes no data."""
     parser = cli.parser()
     choices = next(a.choices for a in parser._actions if a.dest == "command")
     assert set(choices) == set(OPTIONS) | {"info", "predict", "warmup"}
