@@ -70,6 +70,7 @@ def problem_of(kind: str, seed: int, *, n=60, m=4, d=8, eta=0.05, scale=None, dt
     return cvxscreen.raso(tasks, h=2, alpha=0.3, beta=0.3 * eta, **CASES[kind])
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("kind", CASES)
 def test_no_wrong_decision(kind: str) -> None:
     made = 0

@@ -108,7 +108,9 @@ def test_a_planted_wrong_decision_is_refused() -> None:
         assert ledger.findings[0] in report.table([line])
 
 
-@pytest.mark.parametrize("share", [0.99, 1.0 - 1e-6, 1.0 - 1e-12])
+@pytest.mark.parametrize("share", [
+    0.99, pytest.param(1.0 - 1e-6, marks=pytest.mark.long), 1.0 - 1e-12,
+])
 def test_a_ball_a_little_too_small_is_found_out(
     share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:

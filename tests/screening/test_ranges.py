@@ -50,6 +50,7 @@ def cases(loss: str, count: int, **sizes: int) -> list[Case]:
     ]
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", LOSSES)
 def test_decisions_hold_all_over_their_interval(loss: str) -> None:
     """Solved exactly at points of the intervals: every decision there is right."""
@@ -77,6 +78,7 @@ def test_decisions_hold_all_over_their_interval(loss: str) -> None:
     assert looked_at >= 20
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("count", [6, pytest.param(12, marks=pytest.mark.long)])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_static_rule_agrees_inside_and_fails_just_outside(loss: str, count: int) -> None:
@@ -140,6 +142,7 @@ def test_the_roots_are_those_of_the_hinge_formula() -> None:
     assert checked > 300
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("at", [
     (0.4, 0.49, 0.505, 0.6), pytest.param((0.45, 0.47, 0.52, 0.54), marks=pytest.mark.long),
 ])
