@@ -278,6 +278,7 @@ def test_what_one_slope_takes_up_beside_bounds_is_attained() -> None:
     assert np.isinf(module.one_slope_cost(problem, far, mask, reach, pair, 0.0))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_a_whole_number_of_terms_in_the_tail_is_certified(
