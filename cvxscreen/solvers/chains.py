@@ -437,7 +437,7 @@ class _Path:
         level = share**3 * mean
         product = s * z + ds * dz - level
         step = towards(product)
-        primal, dual = reach = self._reach(step)
+        reach = self._reach(step)
         for _ in range(CENTRALITY):
             if min(reach) >= LONG:
                 break
@@ -464,7 +464,6 @@ class _Path:
         self.y, self.z = self.y + dual * dy, z + dual * dz
         return True
 
-
     def _reach(self, step: tuple[Array, ...]) -> tuple[float, float]:
         """How far slacks and multipliers may go along `step`."""
         return (min(1.0, TO_BOUNDARY * _longest(self.s, step[1])),
@@ -472,6 +471,6 @@ class _Path:
 
 
 def _longest(value: Array, change: Array) -> float:
-    """How far the values stay positive, 1 at most... of a whole step."""
+    """The share of `change`, 1 at most, up to which all values stay positive."""
     falls = change < 0.0
     return min(1.0, float(np.min(-value[falls] / change[falls], initial=np.inf)))
