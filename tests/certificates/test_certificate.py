@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-from exact import exact, terms
+from exact import Fraction, exact, terms
 from strategies import (
     CASES,
     LOSSES,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-from exact import Exact, Vector, dot, exact, solve as solve_exactly
+from exact import Exact, Fraction, Vector, dot, exact, solve as solve_exactly
 from strategies import (
     CLASSIFICATION,
     LOSSES,

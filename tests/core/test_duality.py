@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-from exact import Exact, dot, exact
+from exact import Exact, Fraction, dot, exact
 from strategies import CASES, DATA, LOSSES, Case, build, crossed, points, reference, suboptimal
 
 from cvxscreen.core.duality import dual_feasible, reference_point

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
-from exact import terms
+from exact import Fraction, terms
 from hypothesis import given, strategies as st
 from strategies import arguments, loss_rows
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
-from exact import Exact, dot, exact
+from exact import Exact, Fraction, dot, exact
 from strategies import CASES, LOSSES, Case, Reference, reference, suboptimal
 
 from cvxscreen.bounds import BOUNDS

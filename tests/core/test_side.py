@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import Exact, dot, exact
+from exact import Exact, Fraction, dot, exact
 from strategies import Case, build
 
 from cvxscreen.certificates.certificate import certify

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import dot, exact, solve
+from exact import Fraction, dot, exact, solve
 from mpmath import mp
 
 import cvxscreen

@@ -1,18 +1,17 @@
 """Problems in rational arithmetic: floats are rational numbers, so nothing here is rounded.
 
 The optimum is found on the pieces that a floating-point solution suggests: the optimality
-conditions on these pieces are linear and solved by Gaussian elimination in `fractions.Fraction`;
+conditions on these pieces are linear and solved by Gaussian elimination in fractions;
 then every inequality is verified exactly. What comes out is the optimum, not an approximation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from rational import Vector, dot, exact, solve, total
+from rational import Fraction, Vector, dot, exact, solve, total
 
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem

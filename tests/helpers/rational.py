@@ -1,12 +1,15 @@
-"""Vectors of fractions: products, sums and linear systems without rounding."""
+"""Vectors of fractions: products, sums and linear systems without rounding.
+
+In GMP's arithmetic, several times as quick as Python's `fractions`.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from fractions import Fraction
 
 import numpy as np
+from gmpy2 import mpq as Fraction
 
 Vector = list[Fraction]
 
@@ -17,20 +20,11 @@ def exact(values: object) -> Vector:
 
 
 def total(values: Iterable[Fraction]) -> Fraction:
-    """The sum, over one common denominator: a running sum would cancel after every step."""
-    return _over_one([(value.numerator, value.denominator) for value in values])
+    return sum(values, Fraction(0))
 
 
 def dot(u: Vector, v: Vector) -> Fraction:
-    return _over_one([
-        (a.numerator * b.numerator, a.denominator * b.denominator)
-        for a, b in zip(u, v, strict=True) if a and b
-    ])
-
-
-def _over_one(ratios: list[tuple[int, int]]) -> Fraction:
-    common = math.lcm(*(below for _, below in ratios))
-    return Fraction(sum(above * (common // below) for above, below in ratios), common)
+    return total(a * b for a, b in zip(u, v, strict=True))
 
 
 def solve(matrix: list[Vector], right: Vector, base: Vector | None = None) -> Vector | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from fractions import Fraction
 from functools import cache
 from itertools import product
 from typing import Any
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import Exact, Optimum, dot, exact, optimum
+from exact import Exact, Fraction, Optimum, dot, exact, optimum
 from hypothesis import strategies as st
 
 from cvxscreen.bounds import midpoint_ball

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from drawn import entries
-from exact import terms
+from exact import Fraction, terms
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 from strategies import arguments, loss_rows, slopes

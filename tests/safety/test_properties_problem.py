@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 from drawn import Drawn, drawn, elastic, pairs, sparse
-from exact import Exact, exact
+from exact import Exact, Fraction, exact
 from hypothesis import assume, given, settings, strategies as st
 
 from cvxscreen.bounds import BOUNDS, PARAMETER_CHANGE, joint, midpoint_ball, moved

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import combinations, product
 
 import clarabel
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from exact import Exact, exact, solve
+from exact import Exact, Fraction, exact, solve
 from strategies import CASES, HALVES, LOSSES, Case, array, build, crossed, reference, solved
 
 from cvxscreen.core.problem import Problem

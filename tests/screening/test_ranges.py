@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
 from metric_exact import small
+from rational import Fraction
 from strategies import LOSSES, Case, Reference, reference
 
 import cvxscreen

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
+from rational import Fraction
 from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_floats, some
 
 from cvxscreen.core.duality import reference_point, rescaled_point

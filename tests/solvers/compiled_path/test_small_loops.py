@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
+from rational import Fraction
 from strategies import LOSSES, Case, build, solved
 
 import cvxscreen
