@@ -111,6 +111,9 @@ AT_ONCE, FEW, MANY = 2**20, 16, 1024
 most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
 gained."""
 
+KNOWN = 2**20
+"""Numbers of the solutions that paths keep, 8 MB."""
+
 # Rows of the tables of `RefitStart`.
 KNOT, LEVEL, CURVE = 0, 6, 9
 NOW, LOW, HIGH = range(3)
@@ -203,33 +206,80 @@ class Gone(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What one path after another works in.
+    """What one path after another works in; ``L = m + D``.
+
+    What a solution of the start's matrix does to the margins is kept beside it: a vector of L
+    numbers, ``A x`` for the x among its last D.
 
     Attributes
     ----------
-    now : array, shape (5, m + D)
+    now : array, shape (5, L)
         As in `RefitStart`; how fast it changes, and how long it is until a term leaves its piece.
     which : array of int64, shape (m + d,)
         As there.
-    rows : array, shape (2, d)
-        That of the term that is left out, times its slope; that whose part of the matrix changes.
-    changes : array, shape (EVENTS, D + 1)
+    row : array, shape (d,)
+    known : array, shape (c, L)
+        Solutions of the matrix at the start for the row of a term, or for its place at a kink, made
+        where they are first needed: the same few terms change their pieces on most of the paths.
+    at : array of int64, shape (L + 1,)
+        Where in `known` that of a term, or of a place at a kink behind m + d, stands; -1 where it
+        is not there. The last says how many there are.
+    changes : array, shape (EVENTS, L + 1)
         What the inverse has changed by since the start: the sum of ``w w'`` times a number, which
         stands last.
+    shares : array, shape (EVENTS,)
+        Of each of them, for the next.
     """
 
     now: Array
     which: NDArray[np.int64]
-    rows: Array
+    row: Array
+    known: Array
+    at: NDArray[np.int64]
     changes: Array
+    shares: Array
 
     @classmethod
     def of(cls, start: RefitStart) -> Room:
         """Room for the paths from `start`."""
+        L = start.now.shape[1]
+        at = np.full(L + 1, -1)
+        at[L] = 0
         return cls(
-            np.empty((5, start.now.shape[1])), np.empty_like(start.which),
-            np.empty((2, len(start.A))), np.empty((EVENTS, len(start.inverse) + 1)),
+            np.empty((5, L)), np.empty_like(start.which), np.empty(len(start.A)),
+            np.empty((min(KNOWN // L, L), L)), at, np.empty((EVENTS, L + 1)),
+            np.empty(EVENTS),
         )
+
+
+@compiled(fastmath=SUMS, allocates=False)
+def solved_for(start: Any, room: Any, key: Any, out: Any) -> None:
+    """Write the solution at the start for the row of term `key`, or for the place at a kink there.
+
+    Without a key for the row in `room`.
+    """
+    A, N, row = start.A, start.inverse, room.row
+    d, m, D = A.shape[0], A.shape[1], N.shape[0]
+    L = m + D
+    place = room.at[key] if key >= 0 else -1
+    if place >= 0:
+        for i in range(L):
+            out[i] = room.known[place, i]
+        return
+    if key >= m:
+        for r in range(D):
+            out[m + r] = N[key - m, r]
+    else:
+        if key >= 0:
+            for j in range(d):
+                row[j] = A[j, key]
+        margins(D, N, row, out[m:])
+    margins(m, A, out[m:], out)
+    if key >= 0 and room.at[L] < room.known.shape[0]:
+        room.at[key] = room.at[L]
+        room.at[L] += 1
+        for i in range(L):
+            room.known[room.at[key], i] = out[i]
 
 
 @compiled(fastmath=SUMS, allocates=False)
@@ -239,13 +289,14 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
     What belongs to the matrix changes it by ``w w'``: a parabola that is added or taken away, a
     term that comes to a kink (one row and column more) or leaves it. The changes are kept beside
     the inverse at the start, which all paths share: most paths end before these are as many as
-    there are rows, and copying the inverse would take longer than many of them.
+    there are rows, and copying the inverse would take longer than many of them. So is what each
+    does to all margins: the next one's are sums of these, and no pass over the terms near is made.
     """
-    A, table, N, changes = start.A, start.table, start.inverse, room.changes
-    d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
+    A, table, changes = start.A, start.table, room.changes
+    d, m, L = A.shape[0], A.shape[1], start.now.shape[1]
     now, low, high, speed, length = room.now[0], room.now[1], room.now[2], room.now[3], room.now[4]
-    piece, slots, curve = room.which, room.which[m:], table[CURVE]
-    at, step, right, row = now[m:], speed[m:], room.rows[0], room.rows[1]
+    piece, slots, curve, at = room.which, room.which[m:], table[CURVE], now[m:]
+    shares = room.shares
     for k in range(gone.own.size):
         for i in range(3):
             for j in range(L):
@@ -253,71 +304,72 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
         for i in range(m + d):
             piece[i] = start.which[i]
         own = gone.own[k]
+        term = own
+        key = own  # of what belongs to the matrix and changes: a term, or a place at a kink
         q = -1.0
-        p = -1
         if own >= 0:
             low[own] = -np.inf
             high[own] = np.inf
             if piece[own] % 2 == 1:
                 q = curve[own]
-        elif gone.rates[k] > 0.0:
-            q = 1.0 / gone.rates[k]
-        for j in range(d):
-            row[j] = gone.rows[k, j]
-            right[j] = gone.slopes[k] * row[j]
-            if slots[j] == own and own >= 0:
-                p = j
-        margins(D, N, right, step)
+            for j in range(d):
+                if slots[j] == own:
+                    key = m + d + j
+        else:
+            for j in range(d):
+                room.row[j] = gone.rows[k, j]
+            if gone.rates[k] > 0.0:
+                q = 1.0 / gone.rates[k]
+        solved_for(start, room, own, changes[0])
+        for j in range(L):
+            speed[j] = gone.slopes[k] * changes[0, j]
         left = 1.0
         count = 0
         sign = -1.0 if q >= 0.0 else 0.0  # into the matrix, or out of it
+        p = -1  # a place at a kink that is taken
         for _ in range(EVENTS):
             if sign != 0.0:
                 w = changes[count]
-                leaves = p >= 0 and sign < 0.0
-                if leaves:
-                    for r in range(D):
-                        w[r] = N[d + p, r]
+                if count > 0 or key != own:
+                    solved_for(start, room, key, w)
+                if count > 0:
+                    for c in range(count):
+                        shares[c] = changes[c, L] * changes[c, key]
+                    margins(L, changes, shares[:count], length)
+                    for r in range(L):
+                        w[r] -= length[r]
+                along = 0.0  # the row of the term that is left out, times w
+                if own >= 0:
+                    along = w[own]
                 else:
-                    margins(D, N, row, w)
-                for c in range(count):
-                    change = changes[c]
-                    share = change[d + p]
-                    if not leaves:
-                        share = 0.0
-                        for j in range(d):
-                            share += change[j] * row[j]
-                    share *= change[D]
-                    for r in range(D):
-                        w[r] -= share * change[r]
-                pivot = sign * q
-                size = 0.0
-                along = 0.0
-                for j in range(d):
-                    pivot += row[j] * w[j]
-                    size += row[j] * row[j]
-                    along += w[j] * right[j]
-                if leaves:
-                    pivot = w[d + p]
-                    slots[p] = -1
-                    low[m + d + p] = -np.inf
-                    high[m + d + p] = np.inf
+                    for j in range(d):
+                        along += gone.rows[k, j] * w[m + j]
+                pivot = w[key] if key >= 0 else along
+                least = q
+                if q > 0.0:
+                    pivot += sign * q
+                else:
+                    for j in range(d):
+                        least += A[j, term] * A[j, term]
+                if key >= m + d:
+                    slots[key - m - d] = -1
+                    low[key] = -np.inf
+                    high[key] = np.inf
                 elif p >= 0:
-                    w[d + p] = -1.0
-                if not sign * pivot > EXACT * (q if q > 0.0 else size):
+                    w[m + d + p] = -1.0
+                if not sign * pivot > EXACT * least:
                     break
-                w[D] = 1.0 / pivot
-                along *= w[D]
-                for r in range(D):
-                    step[r] -= along * w[r]
+                w[L] = 1.0 / pivot
+                along *= gone.slopes[k] * w[L]
+                for r in range(L):
+                    speed[r] -= along * w[r]
                 count += 1
-            margins(m, A, step, speed)
             # The lengths first, by themselves: a loop without branches, four at a time.
             for i in range(L):
                 rate = speed[i]
-                least = low[i]
-                most = high[i]
-                length[i] = ((most if rate > 0.0 else least) - now[i]) / rate
+                first = low[i]
+                last = high[i]
+                length[i] = ((last if rate > 0.0 else first) - now[i]) / rate
             size = left
             i = -1
             for j in range(L):
@@ -332,9 +384,10 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
                 break
             # One term changes its piece: for the next one up or down.
             up = speed[i] > 0.0
-            p = i - m - d if i >= m + d else -1
-            if p >= 0:
-                i = slots[p]
+            key = i
+            if i >= m + d:
+                i = slots[i - m - d]
+            term = i
             c = piece[i] + (1 if up else -1)
             level = table[LEVEL + piece[i] // 2, i]
             piece[i] = c
@@ -342,8 +395,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             sign = 1.0 if c % 2 == 1 else -1.0
             low[i] = table[KNOT + c, i]
             high[i] = table[KNOT + c + 1, i]
-            for j in range(d):
-                row[j] = A[j, i]
+            p = -1
             if sign > 0.0 and q == 0.0:
                 p = 0
                 while p < d - 1 and slots[p] >= 0:

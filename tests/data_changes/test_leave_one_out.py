@@ -284,6 +284,21 @@ def test_the_path_of_a_slope_ends_at_the_optimum_without_it(
         assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
 
 
+@pytest.mark.parametrize("name", ["absolute", "quantile", "smoothed epsilon", "squared hinge"])
+@pytest.mark.parametrize("kept", [0, 3])
+def test_paths_need_not_keep_what_they_solve_for(
+    name: str, kept: int, monkeypatch: pytest.MonkeyPatch, paths_alone: None
+) -> None:
+    """Where more terms change their pieces than there is room for, each is solved for again."""
+    solution = solve(of_rows()[name], tol=1e-9)
+    margins, _, ok = left_out(solution, np.arange(60))
+    monkeypatch.setattr(refits, "KNOWN", 200 * kept)
+    others, _, as_well = left_out(solution, np.arange(60))
+    assert ok.all()
+    assert as_well.all()
+    np.testing.assert_allclose(others, margins, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("mode", ["certified", "safe"])
 def test_features_far_from_0_are_left_out_about_their_centre(mode: str) -> None:
     """Refits of such rows took minutes and were not certified; about the centre nothing changes."""

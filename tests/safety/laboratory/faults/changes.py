@@ -41,6 +41,8 @@ REFUSED = f"{KERNELS}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/kernels.py", KERNEL)
 paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
+ends = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
+          "::test_the_path_of_a_slope_ends_at_the_optimum_without_it")
 WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
 margins = of("data_changes/leave_one_out.py", WITHOUT)
 blocks = of("data_changes/refits.py", WITHOUT)
@@ -279,6 +281,9 @@ FAULTS = (
     paths("refits of rows within 0.99 of their reach", SHRUNK,
           "error = n_i * np.sqrt(", "error = 0.99 * n_i * np.sqrt(",
           "left-out classes are decided wrongly by a refit"),
+    ends("a path whose changes of the inverse lose their size", DROPPED,
+         "shares[c] = changes[c, L] * changes[c, key]", "shares[c] = changes[c, key]",
+         "no path of a left-out term ends at its optimum"),
     margins("terms at a kink that are taken to change nothing", STRICT,
             "(f.piece_within(low, high) == Piece.ZERO) | solution",
             "(f.piece_within(low, high) != Piece.LOW) | solution",
