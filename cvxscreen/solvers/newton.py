@@ -551,14 +551,27 @@ class _NewtonIterate:
         smooth = problem.quadratic.apply(self.x + size * step) + problem.linear
         return float(step @ smooth) + float(dt @ theta)
 
+    def rounding_along(self, step: Array, dt: Array) -> float:
+        """About what rounding may change of that derivative, at ``x``."""
+        smooth = self.problem.quadratic.apply(self.x) + self.problem.linear
+        size = np.abs(step) @ np.abs(smooth) + np.abs(dt) @ np.abs(self.theta)
+        return float(np.finfo(np.float64).eps * size)
+
 
 def _line_search(state: _NewtonIterate, step: Array, dt: Array) -> float:
-    """A root of the increasing derivative along `step` (Illinois method), to a tenth."""
+    """A root of the increasing derivative along `step` (Illinois method), to a tenth.
+
+    0 where there is none ahead, or rounding hides it.
+    """
     start = state.slope_along(step, dt, 0.0)
     if start >= 0.0:
         return 0.0
     low, f_low, high = 0.0, start, 1.0
     f_high = state.slope_along(step, dt, high)
+    if abs(f_high) <= 0.1 * abs(start):
+        return high
+    if abs(f_high - start) <= state.rounding_along(step, dt):
+        return 0.0
     for _ in range(60):
         if f_high >= 0.0:
             break
@@ -568,7 +581,7 @@ def _line_search(state: _NewtonIterate, step: Array, dt: Array) -> float:
         f_high = state.slope_along(step, dt, high)
     else:
         return high
-    if abs(f_high) <= 0.1 * abs(start):
+    if f_high <= 0.1 * abs(start):
         return high
     side = 0
     for _ in range(40):

@@ -38,6 +38,15 @@ def test_every_case_is_solved(case: Case) -> None:
     assert found.info["steps"] < 200
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+def test_it_stops_where_rounding_hides_every_step(loss: str) -> None:
+    """As accurate as it gets, whatever is asked for, without steps that change nothing."""
+    problem = build(Case(loss, intercept=True, n=60, d=5))
+    found = Newton()(problem, target=0.0)
+    assert found.info["gap"] <= 1e-13 * scale_of(problem)
+    assert found.info["steps"] <= 120
+
+
 @pytest.mark.parametrize("C", [1e-6, 1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
