@@ -198,6 +198,43 @@ def test_what_is_left_long(name: str) -> None:
     assert problem.value == pytest.approx(plain.solve(), rel=1e-6, abs=1e-6)
 
 
+def many_distances(points: Any) -> tuple[cp.Problem, list[Any]]:
+    """The smallest ball around `points`, and one of residuals of a line beside it."""
+    c, e, w = cp.Variable(points.shape[1]), cp.Variable(N), cp.Variable(D)
+    far = [e == Y - X @ w, cp.norm(e) <= LEVEL]
+    largest = cp.max(cp.norm(points - c[None, :], axis=1))
+    return cp.Problem(cp.Minimize(largest + cp.norm1(w)), far), [c, w]
+
+
+def test_short_cones_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, shorter = [], short_cones._shorter
+
+    def counted(draft: Any, place: slice, settled: Any) -> Any:
+        looked.append(place.stop - place.start)
+        return shorter(draft, place, settled)
+
+    points = np.random.default_rng(3).standard_normal((150, 3 * TALL))
+    problem, plain = many_distances(points)[0], many_distances(points)[0]
+    monkeypatch.setattr(short_cones, "_shorter", counted)
+    found = short_of(problem)
+    assert looked == [N + 1]
+    assert [one.size for one in found.short] == [N + 1]
+    problem.solve(method="screen", always=True)
+    assert problem.value == pytest.approx(plain.solve(), rel=1e-7)
+    for mine, theirs in zip(problem.constraints, plain.constraints, strict=True):
+        assert np.allclose(mine.dual_value, theirs.dual_value, atol=1e-5)
+
+
+def test_one_cone_among_many_is_shortened_by_its_own_columns() -> None:
+    w, t, thin = cp.Variable(3 * D), cp.Variable(2), np.zeros((2 * N, 3 * D))
+    thin[:N, :D], thin[N:, D : 2 * D] = X, X[::-1]
+    e = cp.Variable(2 * N)
+    rows = [e == sp.csr_array(thin) @ w - np.r_[Y, Y], cp.norm(e[:N]) <= t[0],
+            cp.norm(cp.hstack([e[N:], w])) <= t[1]]
+    problem = cp.Problem(cp.Minimize(cp.sum(t) + cp.norm1(w)), rows)
+    assert [one.rows.shape[0] for one in short_of(problem).short] == [D + 1, 3 * D + 1]
+
+
 def test_sparse_rows_that_are_too_many_to_write_out(monkeypatch: pytest.MonkeyPatch) -> None:
     w, e, thin = cp.Variable(12), cp.Variable(N), sp.random_array((N, 12), density=0.1, rng=1)
     problem = cp.Problem(cp.Minimize(cp.norm(e) + cp.norm1(w)), [e == Y - thin @ w])

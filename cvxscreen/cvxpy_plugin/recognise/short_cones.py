@@ -68,16 +68,47 @@ class ShortCone(Immutable):
 
 def shorten_cones(draft: Draft) -> tuple[ShortCone, ...]:
     """The open cones of `draft` that can be shortened."""
-    found = (
-        _shorter(draft, cone.rows) for cone in draft.standard.cones
+    places = [
+        cone.rows for cone in draft.standard.cones
         if cone.kind == "soc" and cone.size > 2 * TALL and not draft.used_rows[cone.rows.start]
+    ]
+    if not places:
+        return ()
+    tails = np.concatenate([np.arange(place.start + 1, place.stop) for place in places])
+    settled = substitute_defined(draft, draft.current_rows[tails])
+    sizes = np.array([place.stop - place.start - 1 for place in places])
+    ends = np.cumsum(sizes)
+    long = np.flatnonzero(sizes > TALL * (_fewest_columns(draft, settled, sizes) + 1))
+    found = (
+        _shorter(draft, places[at], settled[ends[at] - sizes[at] : ends[at]]) for at in long
     )
     return tuple(short for short in found if short is not None)
 
 
-def _shorter(draft: Draft, place: slice) -> ShortCone | None:
+def _fewest_columns(draft: Draft, settled: Any, sizes: Index) -> Index:
+    """Columns that each cone occurs in at least: those outside dense blocks, shape (k,).
+
+    Of thousands of short cones, each distance from a point, none is then looked at by itself.
+
+    Parameters
+    ----------
+    settled : CSR array, shape (m, rows)
+        The rows of all cones without their heads, without defined columns.
+    sizes : array of int, shape (k,)
+        How many of them are each cone's.
+    """
+    if len(sizes) == 1:  # which is looked at anyway
+        return np.zeros(1, dtype=np.intp)
+    entries = sp.coo_array(settled @ draft.standard.rows.sparse)
+    held = (entries.data != 0) & ~draft.eliminated[entries.col]
+    cone = np.repeat(np.arange(len(sizes)), sizes)[entries.row[held]]
+    columns = draft.standard.size
+    met = np.unique(cone.astype(np.int64) * columns + entries.col[held])
+    return np.bincount(met // columns, minlength=len(sizes))
+
+
+def _shorter(draft: Draft, place: slice, settled: Any) -> ShortCone | None:
     tail = np.arange(place.start + 1, place.stop)
-    settled = substitute_defined(draft, draft.current_rows[tail])
     rows = without_columns(draft.standard.rows.combine(settled), draft.eliminated)
     index = np.flatnonzero(rows.touched())
     n, k = len(tail), len(index) + 1
