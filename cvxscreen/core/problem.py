@@ -488,7 +488,7 @@ class Problem(Record, Immutable):
         losses = self.losses
         return self.pure_l1 and bool(kinked(losses.q, losses.lo, losses.hi).any())
 
-    @property
+    @cached_property
     def without_curvature(self) -> bool:
         """Whether nothing can rest on strong convexity.
 

@@ -14,7 +14,7 @@ so.
 
 **Order.** Blocks of `BLOCK` neighbouring rows are visited in random order, each from its first row
 to its last: rows come from memory in streams, at half of the time or less that rows in random order
-take, and the epochs needed are about the same.
+take, and the epochs needed are about the same, or fewer by shorter blocks, which then are taken.
 
 **Shrinking.** A term at an end of its box (or at the kink of ``|theta_i|``) is left out once its
 margin is farther from where theta would move than the worst violation of the epoch before, both
@@ -114,8 +114,14 @@ from cvxscreen.solvers.working_set import Array, Index, inside
 # The numbers below steer the work; no answer depends on them. They were found by trial: CPU seconds
 # of examples/benchmarks/cold_fits.py.
 
-BLOCK = 16
-"""Neighbouring rows that are visited together."""
+BLOCK, SHORT_BLOCK, NEAR_ROWS = 16, 4, 10_000
+"""Neighbouring rows that are visited together; where every loss has a parabola and so few rows lie
+in a near cache as many as the second number says: neighbours may be alike, or of one class, and
+epochs that keep them together are more. Passes, squared hinge, with 16 and 4: C = 0.01, mushrooms
+13.0 and 8.7, dna 13.3 and 9.4, with an intercept pcmac 15.5 and 11.0; not tuned on, binary 3,000 x
+150 14.3 and 10.2, text-like 6,000 x 5,000, C = 0.1, 14.9 and 8.5. A pass takes up to a tenth more
+then, and a third on 20,000 rows of 10 entries. Beside kinks as many took more passes as fewer
+(mushrooms, C = 0.1, 20.2 and 26.0, farmads, C = 1, 198 and 245)."""
 BUDGET, FACTORS = 60.0, 100.0
 """Passes after which the solver that follows is cheaper, were its systems solved for nothing.
 
@@ -197,13 +203,14 @@ tried; and what keeps its system from being singular, relative to the trace. By 
 took as many passes, four more; from 1e-3 or 1e-1 on about as many. Epochs of hinges: text-like
 20,000 x 1,000, C = 1, 320 -> 194, binary 20,000 x 300, C = 0.1, 1,168 -> 265, dna, C = 0.01,
 278 -> 143."""
-QUICKEST, SLOWEST = 0.65, 0.95
+QUICKEST, SLOWEST = 0.65, 0.98
 """Shares of its last step between which a step of the centre is taken for one of a geometric
 series and made as long as its sum. Passes, looks included, without and so, squared hinge with an
 intercept, C = 0.01 and 0.1: mushrooms 23 and 87, 12 and 25, dna 18 and 40, 16 and 33, pcmac 14 and
 24, 16 and 22; with 0.3 for the first number as many, but more on wide rows (farmads, C = 0.2, 14
 for 9). Where there are kinks, or before the gap is small, it led astray (mushrooms, hinge, 120 for
-19)."""
+19). In short blocks the share is the same from step to step, 0.97 at worst: with 0.95 for the
+second number mushrooms, C = 0.1, takes 72 passes for 15, categories in 20 columns 139 for 14."""
 LITTLE, REST = 2e-4, 10
 """Share of the gap from which on an extrapolation has helped, and epochs in ever new orders after
 one that has not. On counts of words, 4,000 x 12,000, where the gain is 1e-5 to 5e-4 of it, one
@@ -428,7 +435,7 @@ def one_epoch(problem: Problem, factor: float) -> tuple[Array, Array]:
     plan = Plan(
         target=0.0, relative=0.0, budget=np.inf, most=1, shrinking=False, free=-1, centre=0.0,
         constant=0.0, few=-1, near=0.0, enough=np.inf, stored=-1.0, rank=0, since=0.0, exact=False,
-        beyond=0.0, series=False,
+        beyond=0.0, series=False, block=BLOCK,
     )
     descend(DescentRows.of(rows, root), terms, theta, v, work, n, np.inf, plan)
     return v * root, theta
@@ -481,6 +488,7 @@ class _Descent:
         self.rows, self.seen = DescentRows.of(rows, iterate.root), Seen.of(problem)
         self.stored, self.rank = stored_entries(rows), rank_bound(problem)
         self.smooth = problem.losses.ends("q")[0] > 0.0
+        self.block = SHORT_BLOCK if self.smooth and problem.n <= NEAR_ROWS else BLOCK
         self.faces, self.since = 0, 0.0  # failures, and visits since the last of them
 
     @property
@@ -538,7 +546,7 @@ class _Descent:
                 most, solver.shrinking, free, centre, constant, few, solver.near,
                 (HALF * solver.budget - self.passes) * self.n,
                 self.stored if self.pivots_help else -1.0, self.rank, self.since, solver.exact,
-                OF_LOOK * self.n, self.smooth,
+                OF_LOOK * self.n, self.smooth, self.block,
             )
             found = descend(
                 part.rows, part.terms, part.theta, iterate.v, part.work, part.count, self.slack,
@@ -693,7 +701,7 @@ class Work(NamedTuple):
         """With the `active` ones of n rows, and a random state that goes on elsewhere."""
         room = np.empty(n, dtype=np.intp)
         room[: len(active)] = active
-        blocks, past = np.empty(-(-n // BLOCK), dtype=np.intp), np.empty((n, COMBINED + 1))
+        blocks, past = np.empty(-(-n // SHORT_BLOCK), dtype=np.intp), np.empty((n, COMBINED + 1))
         system = np.empty((COMBINED + 1, COMBINED))
         return cls(room, blocks, np.zeros(WINDOW + 1), random, past, system, np.empty(d))
 
@@ -764,6 +772,8 @@ class Plan(NamedTuple):
         Visits at most after the gap promises the target.
     series : bool
         Whether steps of the centre may be taken for those of a geometric series.
+    block : int
+        Rows that are visited together.
     """
 
     target: float
@@ -783,6 +793,7 @@ class Plan(NamedTuple):
     exact: bool
     beyond: float
     series: bool
+    block: int
 
 
 @dataclass(eq=False)
@@ -901,24 +912,24 @@ def visit(
 @compiled(fastmath=CONTRACT, allocates=False)
 def epoch(
     rows: DescentRows, terms: DescentTerms, theta: Array, v: Array, work: Work, count: int,
-    slack: float, ordered: int,
+    slack: float, block: int, ordered: int,
 ) -> tuple[float, float, int]:
-    """Visit the active terms once; those that are shrunk leave `work.active`.
+    """Visit the active terms once, blocks of so many; those that are shrunk leave `work.active`.
 
     Where they make `ordered` blocks, these keep their order.
 
     Returns the gap that the steps tell, the worst violation squared, and the number left.
     """
     active, blocks = work.active, work.blocks
-    number = (count + BLOCK - 1) // BLOCK
+    number = (count + block - 1) // block
     if number != ordered:
         for k in range(number):
             blocks[k] = k
         shuffle(blocks, number, work.random)
     gap, worst = 0.0, 0.0
     for k in range(number):
-        low = blocks[k] * BLOCK
-        high = min(low + BLOCK, count)
+        low = blocks[k] * block
+        high = min(low + block, count)
         for place in range(low, high):
             added, violation = visit(active[place], rows, terms, theta, v, slack)
             gap += added
@@ -1091,8 +1102,10 @@ def descend(
     old, old_gap, recent, recent_gap = 1, 0.0, WINDOW, 0.0
     while done < plan.most:
         visited += count
-        gap, worst, left = epoch(rows, terms, theta, v, work, count, slack, ordered)
-        ordered = (count + BLOCK - 1) // BLOCK if past else 0
+        gap, worst, left = epoch(
+            rows, terms, theta, v, work, count, slack, plan.block, ordered
+        )
+        ordered = (count + plan.block - 1) // plan.block if past else 0
         done += 1
         if plan.free >= 0:
             move = v[plan.free] - centre

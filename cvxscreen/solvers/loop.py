@@ -145,7 +145,7 @@ def solve_screened(
         start = Start(answer.x, answer.theta, multipliers=answer.multipliers)
     kind = screened_as(problem, mode)
     piloted = kind.piloted
-    if piloted and builtin_takes(problem) and not solver.traits.reaches_target:
+    if piloted and not solver.traits.reaches_target and builtin_takes(problem):
         # The built-in solver is the pilot: another solver then only sees what is hard to decide.
         first = builtin_solver(problem, solver.limits)
         aim = min(tol, pilot_gap(problem, mode))

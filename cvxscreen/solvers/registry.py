@@ -229,7 +229,7 @@ def _is_for_dual_active_set(problem: Problem) -> bool:
     """Whether `problem` has sparse data and many coordinates, and no few steps of Newton's do."""
     if problem.d < CROSSOVER or not problem.design.sparse:
         return False
-    if bool((problem.losses.q > 0.0).all()) and _has_cheap_systems(problem):
+    if problem.losses.ends("q")[0] > 0.0 and _has_cheap_systems(problem):
         return False
     return bool(loaded("cvxscreen.solvers.dual_active_set:suits")(problem))
 
@@ -360,7 +360,11 @@ def builtin_solver(problem: Problem, limits: Limits = UNLIMITED) -> Builtin:
     InvalidInput
         Under a penalty that none of them takes.
     """
-    found = engine(problem)
+    return _solver_of(engine(problem), problem, limits)
+
+
+def _solver_of(found: BuiltinEngine, problem: Problem, limits: Limits) -> Builtin:
+    """The solver of the engine `found`, unless `problem` has a penalty that it does not take."""
     if problem.penalty is not None and not found.penalised:
         raise InvalidInput(
             f"`solver`: no built-in solver takes a penalty ({problem.penalty.name}); name one that "
@@ -399,8 +403,13 @@ def named_solver(
             f"`solver` is {solver!r}, a method for metric learning (`rtlm`); for smooth losses of "
             "other problems there is 'apg'."
         )
-    auto = name == "auto" and not builtin_takes(problem)
-    if (name in AUTOMATIC and not auto) or (name == "highs" and problem.linear_program):
+    auto = False
+    if name in AUTOMATIC:
+        found = engine(problem)
+        auto = name == "auto" and not found.takes(problem)
+        if not auto:
+            return _solver_of(found, problem, limits)
+    elif name == "highs" and problem.linear_program:
         return builtin_solver(problem, limits)
     if name in NAMED_ONLY:
         forced: SubproblemSolver = loaded(NAMED_ONLY[name])(limits=limits)

@@ -259,6 +259,70 @@ def test_a_term_bounds_every_margin_within_its_noise(
             assert exactly <= Fraction(float(finer[i]))
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-14, 1e-3])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_sum_bounds_every_term_within_its_noise(
+    loss: str, noise: float, rng: np.random.Generator
+) -> None:
+    """In rational arithmetic, each term at its worse end; what of it is rounding is said."""
+    f = build(Case(loss, n=48, C=0.7)).losses
+    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
+    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
+    t += rng.integers(-4, 5, len(f)) * max(0.5 * noise, 1e-16)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    for shares in (0.3, 1.0, rng.choice([0.0, 0.3, 1.0], len(f))):
+        theta = low + (high - low) * shares
+        error, value = np.full(len(f), noise), piecewise_value(f, t)
+        gap, rounding = certificate.summed_gap(t, theta, error, value, f)
+        pairs = [(term, Fraction(t[i]), Fraction(theta[i])) for i, term in enumerate(terms(f))]
+        exactly = sum(term.fenchel_young(*pair) for term, *pair in pairs)
+        worst = sum(
+            max(term.fenchel_young(at + end, s) for end in (-Fraction(noise), Fraction(noise)))
+            for term, at, s in pairs
+        )
+        assert worst <= Fraction(gap)
+        assert worst - exactly <= Fraction(rounding) <= Fraction(gap)
+        assert rounding <= 40.0 * len(f) * (noise + 1e-13)
+
+
+def test_the_sum_charges_what_a_margin_hides() -> None:
+    """A hinge, and a squared one, at the worse end of the noise; a hundredth less is too little."""
+    one, noise = np.ones(1), 1e-6
+    for q, lo in ((0.0, -3.0), (0.5, -np.inf)):
+        f = Losses(one, 0.0 * one, q * one, lo * one, 0.0 * one)
+        for theta in (-0.0, -1.0):
+            t = -1.0 * one
+            value = piecewise_value(f, t)
+            gap, rounding = certificate.summed_gap(t, theta * one, noise * one, value, f)
+            (term,) = terms(f)
+            ends = [Fraction(-1.0) + end for end in (-Fraction(noise), Fraction(noise))]
+            worst = float(max(term.fenchel_young(end, Fraction(theta)) for end in ends))
+            slope = 3.0 if q == 0.0 else 4.0
+            assert worst <= gap <= worst + 2.0 * noise * abs(theta) + 1e-6 * noise * slope + 1e-11
+            plain = gap - rounding
+            assert plain + 0.49 * rounding < worst or theta
+    hard = Losses(one, 0.0 * one, 0.0 * one, 0.0 * one, np.inf * one)
+    assert certificate.summed_gap(one, 0.0 * one, noise * one, 0.0 * one, hard)[0] == np.inf
+
+
+def test_a_certificate_far_above_rounding_needs_no_look_at_single_terms(monkeypatch) -> None:
+    """Where it holds; one that does not is looked at term by term."""
+    X, y = np.random.default_rng(0).standard_normal((200, 5)), np.tile([1.0, -1.0], 100)
+    looked = []
+    plain = certificate.loss_gaps
+    monkeypatch.setattr(
+        certificate, "loss_gaps", lambda *args: looked.append(0) or plain(*args)
+    )
+    for intercept in (False, True):
+        found = solve(svm(X, y, C=0.1, intercept=intercept), tol=1e-6)
+        looked.clear()
+        pair = found.x, found.theta
+        assert certify(found.problem, *pair, tol=1e-6).ok
+        assert not looked
+        assert not certify(found.problem, *pair, tol=1e-16).ok
+        assert looked
+
+
 def test_the_noise_of_a_smooth_term_is_charged_as_it_changes_the_term() -> None:
     """On a parabola ``(t - theta)^2 / 2`` within noise that is attained."""
     one, noise = np.ones(1), 1e-4
