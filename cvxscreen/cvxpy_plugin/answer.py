@@ -7,7 +7,6 @@ the user's problem changes before that call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cvxpy as cp
@@ -17,11 +16,12 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
-from cvxscreen.cvxpy_plugin.recognise.triangular import Shortened, lengthened
+from cvxscreen.cvxpy_plugin.recognise.triangular import lengthened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 
 if TYPE_CHECKING:  # a plain solve with short residuals takes nothing else of the recogniser
     from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+    from cvxscreen.cvxpy_plugin.recognise.short_squares import ShortProblem
     from cvxscreen.cvxpy_plugin.recognise.standard import Canonical, Cone, Standard
 
 Array = NDArray[np.float64]
@@ -256,16 +256,25 @@ class _Unchanged(NamedTuple):
         return solution
 
 
-def write_short_answer(problem: Any, short: Any, shortened: Sequence[Shortened]) -> bool:
+def write_short_answer(problem: Any, short: ShortProblem) -> bool:
     """Make the answer of a problem with short residuals the user's; False where it is not theirs.
 
     CVXPY evaluates the user's own objective for its value, on all of the data.
     """
-    if not all(one.agrees() for one in shortened):
+    if not all(one.agrees() for one in short.shortened):
         return False
-    answer = StoredAnswer.of(short)
-    if answer.solution.dual_vars:
-        answer.solution.dual_vars = lengthened(answer.solution.dual_vars, shortened)
+    answer = StoredAnswer.of(short.problem)
+    solution = answer.solution
+    solution.dual_vars = lengthened(solution.dual_vars, short.shortened)
+    if solution.primal_vars:
+        for one in short.defined:
+            one.variable.save_value(one.residuals.value)
+            solution.primal_vars[one.variable.id] = one.variable.value
+        for one in short.defined:
+            multipliers = one.multipliers(problem.objective)
+            if multipliers is None:
+                return False
+            solution.dual_vars[one.constraint] = multipliers
     answer.write(problem)
-    problem._compilation_time = short.compilation_time
+    problem._compilation_time = short.problem.compilation_time
     return True

@@ -25,12 +25,14 @@ from dataclasses import dataclass, field
 from time import thread_time
 from typing import Any
 
+from cvxscreen._support.extensions import supplied
 from cvxscreen.cvxpy_plugin.size import (
     FIRST_COMPILED,
     NO_QUICKER,
     SMALL,
     UNSURE,
     Size,
+    equations_of_residuals,
     measured,
 )
 
@@ -149,6 +151,9 @@ class History:
 _HISTORIES: weakref.WeakKeyDictionary[Any, History] = weakref.WeakKeyDictionary()
 
 
+_SQUARES: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
+
+
 def history(problem: Any) -> History:
     """What is known of the solves of a ``cvxpy.Problem``; it is forgotten with the problem."""
     known = _HISTORIES.get(problem)
@@ -170,6 +175,27 @@ def on_trial(problem: Any, solver: str = "") -> bool:
     return known.tried.count > 0 or known.plain.seconds >= enough
 
 
+def size_of_squares(problem: Any) -> Size:
+    """The size of `problem` with residuals in place of variables that stand for them.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    """
+    known = _SQUARES.get(problem)
+    if known is None:
+        entries = sum(
+            variable.size * sum(v.size for v in constraint.variables() if v is not variable)
+            for constraint, variable in equations_of_residuals(problem)
+        )
+        if entries >= FEWEST_SHORTER:
+            known = measured(supplied("cvxpy.written_out")(problem)[0])
+        else:
+            known = measured(problem)
+        _SQUARES[problem] = known
+    return known
+
+
 def short_squares_pay(problem: Any) -> bool:
     """Whether a plain solve is worth writing long residuals as a triangle's; once it is, it stays.
 
@@ -177,7 +203,7 @@ def short_squares_pay(problem: Any) -> bool:
     ----------
     problem : cvxpy.Problem
     """
-    size = measured(problem)
+    size = size_of_squares(problem)
     if size.squares < FEWEST_SHORTER:
         return False
     spent = max(size.seconds_of_squares(), history(problem).plain.seconds)

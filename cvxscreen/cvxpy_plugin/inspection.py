@@ -51,8 +51,8 @@ from cvxscreen.cvxpy_plugin.recognise.check import at_best_helpers
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
+from cvxscreen.cvxpy_plugin.recognise.short_squares import with_short_squares
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
-from cvxscreen.cvxpy_plugin.recognise.triangular import with_short_squares
 from cvxscreen.cvxpy_plugin.request import (
     Report,
     Request,
@@ -117,7 +117,7 @@ def _explain_composite(problem: Any, refusal: NotScreenable, began: float) -> Ex
             if found.recognised:
                 return replace(found, beside=weighed.descriptions)
         short = with_short_squares(problem) if short_squares_pay(problem) else None
-        beside = () if short is None else tuple(one.text for one in short[1])
+        beside = () if short is None else tuple(one.text for one in short.shortened)
         return Explanation(
             False, (str(refusal),), beside=beside, seconds=process_time() - began
         )

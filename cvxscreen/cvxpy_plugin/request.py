@@ -31,6 +31,7 @@ from cvxscreen.cvxpy_plugin.history import (
     history,
     on_trial,
     short_squares_pay,
+    size_of_squares,
     why_wait,
 )
 from cvxscreen.cvxpy_plugin.size import CHAINED, OF_A_KIND, SMALL, measured
@@ -550,10 +551,10 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
             # As quick as OSQP here, and closer by some digits.
             chosen = DEFAULT if reason == SHORT and request.leaves_choice else solver
             with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
-                _solve_as_asked(short[0], request, chosen)
-                sure = short[0].status != cp.OPTIMAL_INACCURATE
-                if sure and supplied("cvxpy.short_answer")(problem, *short):
-                    beside = tuple(one.text for one in short[1])
+                _solve_as_asked(short.problem, request, chosen)
+                sure = short.problem.status != cp.OPTIMAL_INACCURATE
+                if sure and supplied("cvxpy.short_answer")(problem, short):
+                    beside = tuple(one.text for one in short.shortened)
         if not beside:
             _solve_as_asked(problem, request, solver)
     finally:
@@ -569,12 +570,12 @@ def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> An
 
 def of_short_squares(problem: Any) -> bool:
     """Whether `problem` is squares of few coordinates, whose data a triangle is made for."""
-    size = measured(problem)
+    size = size_of_squares(problem)
     if not (size.only_short_squares() and short_squares_pay(problem)):
         return False
     found = supplied("cvxpy.short_squares")(problem)
-    # As they are written, a part may be out of its reach: residuals that a variable stands for.
-    shorter = 0 if found is None else sum(one.residuals.size for one in found[1])
+    # As they are written, a part may be out of its reach.
+    shorter = 0 if found is None else sum(one.residuals.size for one in found.shortened)
     return 2.0 * shorter * size.coordinates >= size.squares
 
 

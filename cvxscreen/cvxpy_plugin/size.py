@@ -506,6 +506,27 @@ def measured_as(problem: Any, other: Any) -> None:
     _MEASURED[problem] = measured(other)
 
 
+def equations_of_residuals(problem: Any) -> list[tuple[Any, Any]]:
+    """Equations and variables that may stand for residuals in them, many for each coordinate.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+    """
+    found = []
+    for constraint in problem.constraints:
+        if type(constraint) not in EQUATIONS or constraint.size < ROWS_PER_ENTRY:
+            continue
+        own = constraint.variables()
+        total = sum(variable.size for variable in own)
+        found += [
+            (constraint, variable) for variable in own
+            if variable.shape == constraint.shape
+            and variable.size >= ROWS_PER_ENTRY * (total - variable.size) > 0.0
+        ]
+    return found
+
+
 # -- reading the tree -----------------------------------------------------------------------------
 
 ROWS_PER_ENTRY = 10.0

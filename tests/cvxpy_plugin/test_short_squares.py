@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import history, request
-from cvxscreen.cvxpy_plugin.recognise import triangular
+from cvxscreen.cvxpy_plugin.recognise import short_squares, triangular
 from cvxscreen.cvxpy_plugin.recognise.triangular import triangle_of, with_triangles
 from cvxscreen.errors import NotScreenedWarning
 
@@ -178,9 +178,9 @@ def test_what_is_solved_in_another_way_is_left_alone() -> None:
 def test_nothing_is_kept_alive() -> None:
     problem = FORMS["entropy"]()
     problem.solve(method="screen")
-    before = len(triangular._KNOWN)
+    before = len(short_squares._KNOWN)
     del problem
-    assert len(triangular._KNOWN) == before - 1
+    assert len(short_squares._KNOWN) == before - 1
 
 
 # -- squares alone --------------------------------------------------------------------------------
@@ -230,14 +230,14 @@ def test_squares_alone_are_left_to_clarabel_with_a_triangle(form: str) -> None:
             assert np.allclose(mine.dual_value, full.dual_value, atol=1e-4)
 
 
-def test_other_losses_slack_variables_and_data_in_parameters_go_their_way() -> None:
+def test_other_losses_bounded_residuals_and_data_in_parameters_go_their_way() -> None:
     """A triangle is not all that there is of them, or there is none."""
     w, e = cp.Variable(12), cp.Variable(400)
     data = cp.Parameter((400, 12), value=TALL)
     fit = cp.sum_squares(TALL @ w - SEEN)
     others = [
         cp.Problem(cp.Minimize(fit + cp.norm1(TALL @ w))),
-        cp.Problem(cp.Minimize(cp.sum_squares(e) + cp.norm1(w)), [e == TALL @ w - SEEN]),
+        cp.Problem(cp.Minimize(cp.sum_squares(e) + cp.norm1(w)), [e == TALL @ w - SEEN, e <= 9]),
         cp.Problem(cp.Minimize(cp.sum_squares(data @ w - SEEN) + cp.norm1(w))),
         cp.Problem(cp.Minimize(fit), [TALL @ w <= 5.0]),
         cp.Problem(cp.Minimize(sum(cp.square(TALL[i] @ w - SEEN[i]) for i in range(200)))),
@@ -278,3 +278,116 @@ def test_an_inaccurate_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     assert solved[1] is problem
     assert problem.status == cp.OPTIMAL
     assert not cvxscreen.Report.of(problem).beside
+
+
+# -- residuals that a variable stands for ---------------------------------------------------------
+
+SCALES = np.linspace(0.5, 2.0, 400)
+
+
+def in_residuals(part: Callable[[Any, Any], Any], equation: Any = None, *more: Any,
+                 **attributes: Any) -> cp.Problem:
+    """An objective in coordinates and residuals, which an equation defines."""
+    w, e = cp.Variable(12), cp.Variable(400, **attributes)
+    held = e == TALL @ w - SEEN if equation is None else equation(w, e)
+    return cp.Problem(part(w, e), [*(one(w, e) for one in more), held])
+
+
+RESIDUALS: dict[str, Callable[[], cp.Problem]] = {
+    "a lasso": lambda: in_residuals(
+        lambda w, e: cp.Minimize(cp.sum_squares(e) + 20.0 * cp.norm1(w))
+    ),
+    "the other way": lambda: in_residuals(
+        lambda w, e: cp.Minimize(cp.sum(e**2) / 400 + 0.1 * cp.norm1(w)),
+        lambda w, e: TALL @ w + e == SEEN,
+        lambda w, e: cp.sum(w) == 1,
+    ),
+    "a norm": lambda: in_residuals(
+        lambda w, e: cp.Minimize(3.0 * cp.norm(e) + cp.sum_squares(w)),
+        lambda w, e: e - SEEN + TALL @ w == 0,
+    ),
+    "weights, maximised": lambda: in_residuals(
+        lambda w, e: cp.Maximize(w[0] - cp.sum_squares(cp.multiply(SCALES, e)) / 400),
+        None,
+        lambda w, e: w >= 0,
+        lambda w, e: cp.sum(w) <= 2,
+    ),
+    "twice": lambda: in_residuals(
+        lambda w, e: cp.Minimize(
+            cp.sum_squares(e[:200]) + 2.0 * cp.sum_squares(e[100:]) + 9.0 * cp.norm(w)
+        ),
+    ),
+    "a cone": lambda: in_residuals(
+        lambda w, e: cp.Minimize(cp.sum_squares(e)),
+        lambda w, e: cp.Zero(e + SEEN - TALL @ w),
+        lambda w, e: cp.norm(w) <= 1,
+    ),
+}
+
+
+@pytest.mark.parametrize("form", RESIDUALS)
+def test_residuals_are_written_out(form: str) -> None:
+    """Values of the variable, and the equation's multipliers, are those of the user's problem."""
+    short, plain = RESIDUALS[form](), RESIDUALS[form]()
+    for _ in range(2):
+        short.solve(method="screen")
+        plain.solve(solver="CLARABEL")
+        report = cvxscreen.Report.of(short)
+        assert (report.reason, report.solver) == (request.SHORT, "CLARABEL")
+        assert report.beside
+        assert short.value == pytest.approx(plain.value, rel=1e-7)
+        for mine, full in zip(short.variables(), plain.variables(), strict=True):
+            assert np.allclose(mine.value, full.value, atol=1e-4)
+        for mine, full in zip(short.constraints, plain.constraints, strict=True):
+            assert np.shape(mine.dual_value) == np.shape(full.dual_value)
+            assert np.allclose(mine.dual_value, full.dual_value, atol=1e-3)
+            assert np.abs(mine.violation()).max() < 1e-6
+
+
+def test_two_kinds_of_residuals_and_a_matrix_of_them() -> None:
+    def problem() -> cp.Problem:
+        w, b = cp.Variable(12), cp.Variable()
+        first, second = cp.Variable((40, 10)), cp.Variable(200)
+        rows = cp.reshape(TALL @ w - SEEN - b, (40, 10), order="C")
+        fit = cp.sum_squares(first) + cp.norm(second) + cp.norm1(w)
+        return cp.Problem(cp.Minimize(fit), [first == rows, TALL[:200] @ w - 1 == second])
+
+    short, plain = problem(), problem()
+    short.solve(method="screen")
+    plain.solve(solver="CLARABEL")
+    assert len(cvxscreen.Report.of(short).beside) == 2
+    assert short.value == pytest.approx(plain.value, rel=1e-7)
+    for mine, full in zip(short.constraints, plain.constraints, strict=True):
+        assert np.allclose(mine.dual_value, full.dual_value, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["bounded", "in another constraint", "absolute", "scaled", "free"])
+def test_variables_that_are_more_than_residuals_are_left(form: str) -> None:
+    """What else is asked of them would be lost."""
+    def squares(w: Any, e: Any) -> Any:
+        return cp.Minimize(cp.sum_squares(e) + cp.norm1(w))
+
+    problems = {
+        "bounded": lambda: in_residuals(squares, nonneg=True),
+        "in another constraint": lambda: in_residuals(squares, None, lambda w, e: cp.sum(e) == 0),
+        "absolute": lambda: in_residuals(lambda w, e: cp.Minimize(cp.sum_squares(e) + cp.norm1(e))),
+        "scaled": lambda: in_residuals(squares, lambda w, e: 2 * e == TALL @ w - SEEN),
+        "free": lambda: in_residuals(squares, lambda w, e: e - e == TALL @ w - w[0]),
+    }
+    problem = problems[form]()
+    assert short_squares.written_out(problem)[0] is problem
+    assert short_squares.with_short_squares(problem) is None
+
+
+def test_residuals_of_no_solution_have_no_values() -> None:
+    problem = in_residuals(
+        lambda w, e: cp.Minimize(cp.sum_squares(e)), None, lambda w, e: w[0] == 1,
+        lambda w, e: w[0] == 2,
+    )
+    assert problem.solve(method="screen") == np.inf
+    assert problem.status == cp.INFEASIBLE
+    assert all(variable.value is None for variable in problem.variables())
+    short_squares.written_out(problem)
+    before = len(short_squares._WRITTEN)
+    del problem
+    assert len(short_squares._WRITTEN) == before - 1

@@ -17,8 +17,8 @@ triangle, however many outputs there are::
 
 Squares in the objective are left where the problem is recognised: they are a quadratic term there,
 or losses. Beside terms and variables that no rule takes (an entropy, a nuclear norm, integers)
-nothing can be left out, but what squares cost can: `with_short_squares` is such a problem as CVXPY
-gets it, with the same variables and constraints.
+nothing can be left out, but what squares cost can: `short_squares` has such a problem as CVXPY gets
+it.
 
 A cone that is a constraint (`cp.SOC`) has as many dual values as residuals. With ``[A, b] = Q R`` a
 short cone's (l, u) are a long one's (l, Q u): Q keeps lengths, and ``A' Q u`` is the short one's
@@ -27,7 +27,6 @@ share of the gradient.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -108,27 +107,6 @@ class Shortened(NamedTuple):
         return np.append(head, moved)
 
 
-_KNOWN: weakref.WeakKeyDictionary[Any, tuple[Any, tuple[Shortened, ...]] | None] = (
-    weakref.WeakKeyDictionary()
-)
-"""What became of each problem that is solved plainly; an expression tree never changes."""
-
-
-def with_short_squares(problem: Any) -> tuple[Any, tuple[Shortened, ...]] | None:
-    """`problem` with triangles in place of all long residuals, and these; None where it has none.
-
-    What CVXPY has compiled of it is kept for the next solve.
-
-    Parameters
-    ----------
-    problem : cvxpy.Problem
-    """
-    if problem not in _KNOWN:
-        made = with_triangles(problem, objective=True) if problem.is_dcp() else (problem, ())
-        _KNOWN[problem] = made if made[1] else None
-    return _KNOWN[problem]
-
-
 def with_triangles(
     problem: Any, *, objective: bool = False
 ) -> tuple[Any, tuple[Shortened, ...]]:
@@ -160,7 +138,7 @@ def with_triangles(
     roots = [(problem.objective.expr, objective)]
     roots += [(arg, True) for constraint in problem.constraints for arg in constraint.args]
     for root, bounded in roots:
-        for node, residuals in _long(root, bounded):
+        for node, residuals in squares_and_norms(root, bounded):
             found = _shorter(residuals)
             if found is not None:
                 shorter, fixed = found
@@ -195,14 +173,14 @@ def _is_one_cone(constraint: Any) -> bool:
     return bool(bound.size == 1 and constraint.axis == 0 and residuals.ndim == 1)
 
 
-def _long(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
+def squares_and_norms(expr: Any, bounded: bool) -> Iterator[tuple[Any, Any]]:
     """Norms, and squares where these are `bounded`, with the residuals inside."""
     residuals = _residuals(expr, bounded)
     if residuals is not None:
         yield expr, residuals
     elif bounded or not _is_squared_norm(expr):
         for arg in expr.args:
-            yield from _long(arg, bounded)
+            yield from squares_and_norms(arg, bounded)
 
 
 def _residuals(expr: Any, bounded: bool) -> Any:

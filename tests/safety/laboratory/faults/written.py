@@ -46,6 +46,9 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
               f"{TRIANGLE}::test_the_length_is_that_of_the_residuals")
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
+residuals = of("cvxpy_plugin/recognise/short_squares.py",
+               f"{SHORT}::test_residuals_are_written_out",
+               f"{SHORT}::test_variables_that_are_more_than_residuals_are_left")
 
 EPIGRAPHS = "cvxpy_plugin/test_epigraph_variables.py"
 epigraphs = of("cvxpy_plugin/recognise/epigraph_variables.py",
@@ -77,8 +80,21 @@ FAULTS = (
         "SOLVED = 1e-6", "SOLVED = 1e-2", "a wrong weight of a nuclear norm passes"),
     of("cvxpy_plugin/answer.py", f"{SHORT}::test_another_length_is_refused")(
         "lengths that are never compared at the answer of a plain solve", DROPPED,
-        "all(one.agrees() for one in shortened)", "True",
+        "all(one.agrees() for one in short.shortened)", "True",
         "the answer of another problem is written back"),
+    residuals("multipliers of residuals' equations with the other sign", SIGN,
+              "np.reshape(-self.sign * least", "np.reshape(self.sign * least",
+              "dual values that are no answer's"),
+    residuals("multipliers of a cost in place of those of a gain", SIGN,
+              "least = 1.0 if isinstance(objective, cp.Minimize) else -1.0", "least = 1.0",
+              "dual values that are no answer's"),
+    residuals("residuals with the other sign", SIGN,
+              "-rest if signs[0] > 0.0 else rest", "rest", "another problem is solved"),
+    residuals("residuals whose bounds are forgotten", DROPPED,
+              "if any(variable.attributes.values()):", "if False:", "another problem is solved"),
+    residuals("residuals that other constraints hold, too", DROPPED,
+              "if not any(_holds(other, variable) for other in others):", "if True:",
+              "another problem is solved"),
     triangle("a matrix's triangle without its constant", DROPPED,
              "triangle_of(factors, fixed)", "triangle_of(factors, 0.0 * fixed)",
              "another problem is solved where a check is passed by",
