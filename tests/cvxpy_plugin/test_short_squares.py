@@ -312,6 +312,9 @@ RESIDUALS: dict[str, Callable[[], cp.Problem]] = {
         lambda w, e: w >= 0,
         lambda w, e: cp.sum(w) <= 2,
     ),
+    "beside what CVXPY has no gradient of": lambda: in_residuals(
+        lambda w, e: cp.Minimize(cp.sum_squares(e) + 9.0 * cp.norm_inf(w)),
+    ),
     "twice": lambda: in_residuals(
         lambda w, e: cp.Minimize(
             cp.sum_squares(e[:200]) + 2.0 * cp.sum_squares(e[100:]) + 9.0 * cp.norm(w)

@@ -55,8 +55,10 @@ class ResidualVariable(NamedTuple):
             node for node, _ in squares_and_norms(objective.expr, True)
             if _holds(node, self.variable)
         ]
+        # What is added to them may have no gradient: it is a number here.
+        fixed = {id(other): cp.Constant(other.value) for other in objective.expr.variables()}
         places = {id(node): cp.Variable(value=node.value) for node in nodes}
-        outer = exchanged(objective.expr, places).grad
+        outer = exchanged(objective.expr, fixed | places).grad
         total = np.zeros((self.variable.size, 1))
         for node in nodes:
             slope, inner = outer[places[id(node)]], node.grad[self.variable]
