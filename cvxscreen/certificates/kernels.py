@@ -256,7 +256,7 @@ class LeftOutOfGram:
         block *= design.sign[others]
         return block
 
-    def _margins(self, weights: Array, rows: Index) -> Array:
+    def times_gram(self, weights: Array, rows: Index) -> Array:
         """``weights`` (K, m) times `gram` of `rows` and all terms; signs round nothing."""
         design = self.design
         products = design.kernel.combined(weights * design.sign[rows], design.index[rows])
@@ -282,7 +282,7 @@ class LeftOutOfGram:
         change = slopes - self.theta[rows]
         used = np.flatnonzero(change.any(axis=0))
         at, part = rows[used], change[:, used]
-        t = self.margins - self._margins(part, at)
+        t = self.margins - self.times_gram(part, at)
         most = np.zeros(n)
         most[at] = np.abs(part).max(axis=0, initial=0.0)
         spread = self.design.spread(most)

@@ -2,9 +2,9 @@
 
 A block of terms goes through one solver after another, each of which looks at the terms near a kink
 only and certifies its answers on all of them; those that turn out to be on another piece join, and
-what is not certified is solved again (`left_out_of`). The solvers are two: a path for each term
-of rows, a small program for each of a kernel (`Programs`). What is left uncertified, and what no
-block takes, is refitted alone, screened.
+what is not certified is solved again (`left_out_of`). There is a path for each term, of rows and of
+a kernel; then small problems, for rows those of any weightings, for a kernel `Programs`. What is
+left uncertified, and what no block takes, is refitted alone, screened.
 
 *Of rows with few coordinates*: as the slope of one term goes from what it is to 0, the optimum of
 all others moves along a line until a term changes its piece: a slope inside its box meets an end,
@@ -17,8 +17,8 @@ parabola (C) follow theirs
     [ A_E                  0    ] [ dtheta_E ] = [ 0           ]
 
 An inverse of this matrix is kept: a piece that changes is a rank-one change of it, or one row and
-column more or fewer. Without one term few pieces change, so a refit costs about as much as copying
-the inverse and one pass over the terms that are near a kink. Nothing is proven by it: a block of
+column more or fewer. Without one term few pieces change, so a refit costs a few passes over
+the terms that are near a kink. Nothing is proven by it: a block of
 answers is certified on all terms (`cvxscreen.certificates.weightings`).
 
 For parametric quadratic programs this is the active-set path of Best (1996), for the weight of
@@ -26,7 +26,10 @@ single samples of a support vector machine that of Cauwenberghs and Poggio (2001
 matrix over E is kept; here it is that of the coordinates as well, so that rows with fewer
 coordinates than terms at a kink, losses with parabolas and an intercept need nothing of their own.
 
-*Of a kernel*: without a term few slopes change, those at a kink and the terms next to one. So each
+*Of a kernel* the same paths are followed where the terms inside their box are so few that an
+inverse over them can be made: there are no coordinates, and what the row of a term does to the
+margins and to the slopes at a kink are columns of a matrix over the terms near that is made once
+(`RefitStart.of_gram`). What is left, and all where nobody waits for a compiler, are programs: each
 refit is a small quadratic program over a box (`cvxscreen.solvers.box_qp`), over the terms whose
 margins are nearest to a kink, all others held at their slopes. Their Gram matrix is the same for
 all refits. A block of answers is certified on all terms at once: the margins of all are one matrix
@@ -44,7 +47,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled
+from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled, not_imported
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions.margins import outward
@@ -114,6 +117,13 @@ gained."""
 KNOWN = 2**20
 """Numbers of the solutions that paths keep, 8 MB."""
 
+DEPENDENT = 1e8
+"""Of a kernel, the largest entry of the inverse over the terms inside their box, relative: beyond,
+points depend on each other, as where they are there twice, and paths would follow rounding."""
+
+PLACES = 64
+"""Of a kernel, terms that may come to a kink beside those that are there."""
+
 # Rows of the tables of `RefitStart`.
 KNOT, LEVEL, CURVE = 0, 6, 9
 NOW, LOW, HIGH = range(3)
@@ -142,49 +152,89 @@ def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
 
 
 class RefitStart(NamedTuple):
-    """Terms near a kink where every path begins: d coordinates, m terms, ``D = 2 d``.
+    """Terms near a kink where every path begins: d coordinates, m terms, S places at a kink.
+
+    ``D = d + S`` and ``L = m + D``. What a solution of the module's matrix does to the margins is
+    kept beside it: a vector of L numbers, ``A x`` for the x among its last D.
 
     Attributes
     ----------
     A : array, shape (d, m)
-        Their rows as columns.
+        Their rows as columns; of a kernel without coordinates.
+    squares : array, shape (m,)
+        ``|a_i|^2``.
     table : array, shape (10, m)
         See `tabled`.
-    now : array, shape (3, m + D)
+    now : array, shape (3, L)
         Their margins, x, and the slopes at a kink; between which of these a term is on its piece:
         of margins infinite at a kink, of x and where there is no slope.
-    which : array of int64, shape (m + d,)
+    which : array of int64, shape (m + S,)
         Their pieces; then the terms at a kink, -1 where there is none.
     inverse : array, shape (D, D)
-        Of the module's matrix; rows and columns of 0 where there is no term.
+        Of the module's matrix; rows and columns of 0 where there is no term. Of rows.
+    known : array, shape (L, L)
+        Of a kernel its solutions for the row of each term, and for each place at a kink; of rows
+        there are none yet.
     """
 
     A: Array
+    squares: Array
     table: Array
     now: Array
     which: NDArray[np.int64]
     inverse: Array
+    known: Array
 
     @classmethod
     def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
-        """The terms at `near`, sorted; those at a kink are among them."""
-        A, f, d = np.take(around.columns, near, axis=1), problem.losses.take(near), problem.d
-        (table, five), theta, every = tabled(f), around.slopes[near], np.arange(len(near))
-        line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
-        moving = np.where(five & (theta > 0.0), 3, 1)
-        piece = np.where(at.kind[near] == HELD, line, moving)
-        kink, m, E = at.kind[near] == KINK, len(near), len(at.edges)
-        edges = np.searchsorted(near, at.edges)
-        which = np.concatenate((piece, edges, np.full(d - E, -1)))
-        now, half = np.zeros((3, m + 2 * d)), piece[edges] // 2
-        now[NOW, :m + d], now[LOW], now[HIGH] = [*around.margins[near], *at.x], -np.inf, np.inf
-        for end in (0, 1):
-            now[LOW + end, :m][~kink] = table[KNOT + piece + end, every][~kink]
-            now[LOW + end, m + d:][:E] = table[LEVEL + half + end, edges]
-        now[NOW, m + d:][:E] = theta[edges]
+        """The terms at `near`, sorted; those at a kink are among them. As many places as d."""
+        A, d, have = np.take(around.columns, near, axis=1), problem.d, len(at.inverse)
+        table, now, which = _begin(problem.losses.take(near), at, near, d)
         inverse = np.zeros((2 * d, 2 * d))
-        inverse[:d + E, :d + E] = at.inverse
-        return cls(A, table, now, which, inverse)
+        inverse[:have, :have] = at.inverse
+        none = np.empty((0, now.shape[1]))
+        return cls(A, np.square(problem.sizes[near]), table, now, which, inverse, none)
+
+    @classmethod
+    def of_gram(cls, proofs: LeftOutOfGram, at: Optimum, near: Index) -> RefitStart:
+        """The same of a kernel, the terms inside their box among them.
+
+        With G the Gram matrix, B the terms inside their box and ``R = (G_BB + diag(q))^-1`` the
+        margins answer the row of a term by ``G - G_B' R G_B``, the slopes at B by ``R G_B``.
+        """
+        gram, base = proofs.gram(near, near), np.flatnonzero(at.kind != HELD)
+        m, E, kink = len(near), len(at.edges), at.kind[base] == KINK
+        inside = gram[near.searchsorted(base)]
+        slopes = at.inverse @ inside
+        table, now, which = _begin(proofs.problem.losses.take(near), at, near, E + PLACES)
+        known = np.zeros((now.shape[1], now.shape[1]))
+        known[:m, :m] = gram - inside.T @ slopes
+        known[m:m + E, :m] = slopes[kink]
+        known[:m, m:m + E] = slopes[kink].T
+        known[m:m + E, m:m + E] = -at.inverse[np.ix_(kink, kink)]
+        squares = np.ascontiguousarray(gram.diagonal())
+        return cls(np.empty((0, m)), squares, table, now, which, np.empty((0, 0)), known)
+
+
+def _begin(
+    f: LossTerms, at: Optimum, near: Index, places: int
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """`table`, `now` and `which` of the terms at `near`, whose losses are f."""
+    d, m, E = len(at.x), len(near), len(at.edges)
+    (table, five), theta, every = tabled(f), at.theta[near], np.arange(m)
+    line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
+    moving = np.where(five & (theta > 0.0), 3, 1)
+    piece = np.where(at.kind[near] == HELD, line, moving)
+    kink = at.kind[near] == KINK
+    edges = np.searchsorted(near, at.edges)
+    which = np.concatenate((piece, edges, np.full(places - E, -1)))
+    now, half = np.zeros((3, m + d + places)), piece[edges] // 2
+    now[NOW, :m], now[NOW, m:m + d], now[LOW], now[HIGH] = at.margins[near], at.x, -np.inf, np.inf
+    for end in (0, 1):
+        now[LOW + end, :m][~kink] = table[KNOT + piece + end, every][~kink]
+        now[LOW + end, m + d:][:E] = table[LEVEL + half + end, edges]
+    now[NOW, m + d:][:E] = theta[edges]
+    return table, now, which
 
 
 class Gone(NamedTuple):
@@ -206,16 +256,13 @@ class Gone(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What one path after another works in; ``L = m + D``.
-
-    What a solution of the start's matrix does to the margins is kept beside it: a vector of L
-    numbers, ``A x`` for the x among its last D.
+    """What one path after another works in.
 
     Attributes
     ----------
     now : array, shape (5, L)
         As in `RefitStart`; how fast it changes, and how long it is until a term leaves its piece.
-    which : array of int64, shape (m + d,)
+    which : array of int64, shape (m + S,)
         As there.
     row : array, shape (d,)
     known : array, shape (c, L)
@@ -223,7 +270,7 @@ class Room(NamedTuple):
         where they are first needed: the same few terms change their pieces on most of the paths.
     at : array of int64, shape (L + 1,)
         Where in `known` that of a term, or of a place at a kink behind m + d, stands; -1 where it
-        is not there. The last says how many there are.
+        is not there. The last says how many there are. Of a kernel all are.
     changes : array, shape (EVENTS, L + 1)
         What the inverse has changed by since the start: the sum of ``w w'`` times a number, which
         stands last.
@@ -242,13 +289,12 @@ class Room(NamedTuple):
     @classmethod
     def of(cls, start: RefitStart) -> Room:
         """Room for the paths from `start`."""
-        L = start.now.shape[1]
-        at = np.full(L + 1, -1)
-        at[L] = 0
+        L, known = start.now.shape[1], start.known
+        at = np.arange(L + 1) if len(known) else np.append(np.full(L, -1), 0)
         return cls(
             np.empty((5, L)), np.empty_like(start.which), np.empty(len(start.A)),
-            np.empty((min(KNOWN // L, L), L)), at, np.empty((EVENTS, L + 1)),
-            np.empty(EVENTS),
+            known if len(known) else np.empty((min(KNOWN // L, L), L)), at,
+            np.empty((EVENTS, L + 1)), np.empty(EVENTS),
         )
 
 
@@ -259,8 +305,7 @@ def solved_for(start: Any, room: Any, key: Any, out: Any) -> None:
     Without a key for the row in `room`.
     """
     A, N, row = start.A, start.inverse, room.row
-    d, m, D = A.shape[0], A.shape[1], N.shape[0]
-    L = m + D
+    d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
     place = room.at[key] if key >= 0 else -1
     if place >= 0:
         for i in range(L):
@@ -294,6 +339,8 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
     """
     A, table, changes = start.A, start.table, room.changes
     d, m, L = A.shape[0], A.shape[1], start.now.shape[1]
+    S = L - m - d
+    begin = m * (d > 0)  # of what is written: x, of a kernel the margins
     now, low, high, speed, length = room.now[0], room.now[1], room.now[2], room.now[3], room.now[4]
     piece, slots, curve, at = room.which, room.which[m:], table[CURVE], now[m:]
     shares = room.shares
@@ -301,7 +348,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
         for i in range(3):
             for j in range(L):
                 room.now[i, j] = start.now[i, j]
-        for i in range(m + d):
+        for i in range(m + S):
             piece[i] = start.which[i]
         own = gone.own[k]
         term = own
@@ -312,7 +359,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             high[own] = np.inf
             if piece[own] % 2 == 1:
                 q = curve[own]
-            for j in range(d):
+            for j in range(S):
                 if slots[j] == own:
                     key = m + d + j
         else:
@@ -345,12 +392,9 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
                     for j in range(d):
                         along += gone.rows[k, j] * w[m + j]
                 pivot = w[key] if key >= 0 else along
-                least = q
                 if q > 0.0:
                     pivot += sign * q
-                else:
-                    for j in range(d):
-                        least += A[j, term] * A[j, term]
+                least = q if q > 0.0 else start.squares[term]
                 if key >= m + d:
                     slots[key - m - d] = -1
                     low[key] = -np.inf
@@ -398,7 +442,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             p = -1
             if sign > 0.0 and q == 0.0:
                 p = 0
-                while p < d - 1 and slots[p] >= 0:
+                while p < S - 1 and slots[p] >= 0:
                     p += 1
                 if slots[p] >= 0:
                     break
@@ -410,8 +454,9 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
                 high[i] = np.inf
         for i in range(m):
             theta[k, i] = table[LEVEL + piece[i] // 2, i]
-        for j in range(d):
-            X[k, j] = at[j]
+        for j in range(X.shape[1]):
+            X[k, j] = now[begin + j]
+        for j in range(S):
             if slots[j] >= 0:
                 theta[k, slots[j]] = at[d + j]
         if own >= 0:
@@ -421,14 +466,15 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
 def ends_of_paths(start: RefitStart, f: LossTerms, gone: Gone) -> tuple[Array, Array]:
     """The optimum without each of some terms, (K, d), and the theta of the terms near, (K, m).
 
-    `f` are the losses of the terms near.
+    Of a kernel their margins in the place of the first. `f` are the losses of the terms near.
     """
     K, (d, m) = len(gone.own), start.A.shape
-    X, theta = np.empty((K, d)), np.empty((K, m))
+    X, theta = np.empty((K, d or m)), np.empty((K, m))
     follow(start, gone, Room.of(start), X, theta)
     bent, here = np.flatnonzero(f.q > 0.0), np.flatnonzero(gone.own >= 0)
     if len(bent):
-        theta[:, bent] = f.take(bent).slope(X @ start.A[:, bent])
+        margins = X @ start.A[:, bent] if d else X[:, bent]
+        theta[:, bent] = f.take(bent).slope(margins)
         theta[here, gone.own[here]] = 0.0
     return X, theta
 
@@ -480,27 +526,61 @@ def optimum(solution: Solution) -> Optimum | None:
     return next((at for share in AT_END if (at := _optimum(solution, share)) is not None), None)
 
 
-def _optimum(solution: Solution, share: float) -> Optimum | None:
-    """The same, slopes within that share of an end of their box taken to be there.
+class Snapped(NamedTuple):
+    """Slopes near an optimum, at the ends of their box where they seem to be meant so.
 
-    So are those that a proximal step leads there: their margins are off the kink by more than the
-    slopes are off the end.
+    Attributes
+    ----------
+    theta : array, shape (n,)
+    low, high : array, shape (n,)
+        The ends of the piece of its conjugate that each is on.
+    ends : array, shape (n,)
+        Where on a kink or a parabola margin t belongs to slope theta: ``t = ends + q theta``.
+    kind : array of int8, shape (n,)
     """
+
+    theta: Array
+    low: Array
+    high: Array
+    ends: Array
+    kind: NDArray[np.int8]
+
+    @classmethod
+    def of(cls, problem: Problem, theta: Array, t: Array, share: float) -> Snapped:
+        """Slopes within that share of an end of their box are taken to be there.
+
+        So are those that a proximal step leads there: their margins are off the kink by more than
+        the slopes are off the end.
+        """
+        f = problem.losses
+        low, high, side = f.lo, f.hi, np.where(f.lo >= 0.0, 1.0, -1.0)
+        if f.ends("e")[1] > 0.0:  # a kink of the conjugate at 0
+            low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, low)
+            high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, high)
+            side = np.where(low >= 0.0, 1.0, -1.0)
+        moved = f.proximal_slope(t, theta, float(np.mean(np.square(problem.norms))))
+        with np.errstate(invalid="ignore"):
+            slack = share * np.minimum(high - low, np.abs(theta) + 1.0)
+            theta = np.where((theta - low <= slack) | (moved <= low), low, theta)
+            theta = np.where((high - theta <= slack) | (moved >= high), high, theta)
+        inside = (theta > low) & (theta < high) & ((theta != 0.0) | (f.e == 0.0))
+        kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
+        return cls(theta, low, high, f.b + f.e * side, kind)
+
+    def holds(self, f: LossTerms, t: Array) -> bool:
+        """Whether all slopes, those inside their box made anew since, belong to margins `t`."""
+        inside = self.kind != HELD
+        within = ((self.theta >= self.low) & (self.theta <= self.high))[inside].all()
+        return bool(within) and _stay(f, t, self.theta, ~inside)
+
+
+def _optimum(solution: Solution, share: float) -> Optimum | None:
+    """The same of rows, slopes within that share of an end of their box taken to be there."""
     problem, f = solution.problem, solution.problem.losses
-    design, theta, d, x = problem.design, solution.theta, problem.d, solution.x
-    low, high, side = f.lo, f.hi, np.where(f.lo >= 0.0, 1.0, -1.0)
-    if f.ends("e")[1] > 0.0:  # a kink of the conjugate at 0
-        low = np.where((f.e > 0.0) & (theta > 0.0), 0.0, low)
-        high = np.where((f.e > 0.0) & (theta < 0.0), 0.0, high)
-        side = np.where(low >= 0.0, 1.0, -1.0)
+    design, d, x = problem.design, problem.d, solution.x
     t = design.forward(x)
-    moved = f.proximal_slope(t, theta, float(np.mean(np.square(problem.norms))))
-    with np.errstate(invalid="ignore"):
-        slack = share * np.minimum(high - low, np.abs(theta) + 1.0)
-        theta = np.where((theta - low <= slack) | (moved <= low), low, theta)
-        theta = np.where((high - theta <= slack) | (moved >= high), high, theta)
-    inside = (theta > low) & (theta < high) & ((theta != 0.0) | (f.e == 0.0))
-    kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
+    snapped = Snapped.of(problem, solution.theta, t, share)
+    theta, ends, kind = snapped.theta, snapped.ends, snapped.kind
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
     D = d + len(edges)
     if 2 * d < D:
@@ -515,7 +595,7 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
         inverse = np.linalg.inv(matrix)
     except np.linalg.LinAlgError:
         return None
-    ends, right = f.b + f.e * side, np.empty(D)
+    right = np.empty(D)
     for _ in range(SETTLES):
         theta[curved] = (t - ends)[curved] / f.q[curved]
         np.negative(design.adjoint(theta) + diagonal * x, out=right[:d])
@@ -527,10 +607,46 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
         if float(np.abs(step[:d]).max()) <= SETTLED * float(np.abs(x).max()):
             break
     theta[curved] = (t - ends)[curved] / f.q[curved]
-    good = np.isfinite(x).all() and bool(((theta >= low) & (theta <= high))[inside].all())
-    if not good or not _stay(f, t, theta, kind == HELD):
+    if not np.isfinite(x).all() or not snapped.holds(f, t):
         return None
     return Optimum(x, np.asarray(theta), t, kind, edges, np.asarray(inverse))
+
+
+def optimum_of_gram(proofs: LeftOutOfGram) -> Optimum | None:
+    """The same of a kernel, from the slopes of `proofs`, without coordinates.
+
+    Its `inverse` is ``(G_BB + diag(q))^-1`` over the terms inside their box.
+    """
+    found = (_optimum_of_gram(proofs, share) for share in AT_END)
+    return next((at for at in found if at is not None), None)
+
+
+def _optimum_of_gram(proofs: LeftOutOfGram, share: float) -> Optimum | None:
+    problem, f = proofs.problem, proofs.problem.losses
+    snapped = Snapped.of(problem, proofs.theta, proofs.margins, share)
+    theta, kind, base = snapped.theta, snapped.kind, np.flatnonzero(snapped.kind != HELD)
+    if len(base) > MOST:
+        return None
+    gram, q, ends = proofs.gram(base, base), f.q[base], snapped.ends[base]
+    try:
+        inverse = np.linalg.inv(gram + np.diag(q + RIDGE * gram.diagonal()))
+    except np.linalg.LinAlgError:
+        return None
+    stiff = float(inverse.diagonal().max(initial=0.0))
+    if not stiff * float(gram.diagonal().max(initial=0.0)) <= DEPENDENT:
+        return None
+    moved = np.flatnonzero(theta != proofs.theta)
+    t = proofs.margins - proofs.times_gram((theta - proofs.theta)[None, moved], moved)[0]
+    for _ in range(SETTLES):
+        step = inverse @ (t[base] - ends - q * theta[base])
+        theta[base] += step
+        t = t - proofs.times_gram(step[None], base)[0]
+        largest = float(np.abs(step).max(initial=0.0))
+        if largest <= SETTLED * float(np.abs(theta).max(initial=0.0)):
+            break
+    if not np.isfinite(t).all() or not snapped.holds(f, t):
+        return None
+    return Optimum(np.empty(0), theta, t, kind, np.flatnonzero(kind == KINK), np.asarray(inverse))
 
 
 def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool:
@@ -665,6 +781,11 @@ NEAREST = 150
 """Terms, those inside their box apart, that a first program looks at. Measured on satimage, 6,435
 points, 61 inside their box: 80 to 250 take as long, with fewer there are more second programs."""
 
+FURTHER = 500
+"""The same of many paths, to which more terms cost little: with 150 of satimage's a tenth of the
+paths at C = 10 and a fortieth at C = 1 are not certified, with 550 a fiftieth and none. Of few
+paths the matrix that all begin from costs more than programs for what they leave."""
+
 TURN = 60
 """Coordinate steps before a Newton step, as a program begins near its answer: 30 to 120 take as
 long, the thousands of a start from anywhere three times as long."""
@@ -774,7 +895,8 @@ def refits_of_terms(
     @cache
     def solvers() -> Sequence[Solver]:
         if kernel or wide:
-            return [Programs(over_their_gram(problem) if wide else problem, solution, gap)]
+            rows = over_their_gram(problem) if wide else problem
+            return gram_solvers(rows, solution, gap, terms)
         return row_solvers(solution, gap)
 
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
@@ -914,18 +1036,23 @@ class Programs:
         between = (theta > losses.lo) & (theta < losses.hi)
         self.inside = between & ((theta != 0.0) | (losses.e == 0.0))
         away[self.inside] = 0.0
-        few = int(self.inside.sum()) + NEAREST
-        self.near = np.sort(np.argsort(away, kind="stable")[:few])
+        self._order = np.argsort(away, kind="stable")
+        self.near = self.nearest(NEAREST)
         span = np.minimum(losses.hi - losses.lo, 2.0 * float(np.abs(theta).max(initial=0.0)))
         self.steps = STEPS
         self.eps = SHARE * tol * abs(solution.value) / max(float(span[self.near].sum()), 1e-300)
+
+    def nearest(self, count: int) -> Index:
+        """So many terms beside those inside their box."""
+        return np.sort(self._order[:int(self.inside.sum()) + count])
 
     def without(self, index: Index, near: Index) -> LeftOutProofs | None:
         """See `Solver`; None where too many terms are near."""
         rows = np.union1d(near, index)
         if len(rows) > MOST:
             return None
-        slopes = self._answers(self.proofs.gram(rows, rows), rows, index)
+        with PATHS.rent():
+            slopes = self._answers(self.proofs.gram(rows, rows), rows, index)
         return self.proofs.certify(index, rows, slopes)
 
     def _answers(self, gram: Array, rows: Index, index: Index) -> Array:
@@ -946,6 +1073,57 @@ class Programs:
             program = BoxQp(gram, gradient, slopes, lo, hi, f.e, f.q, balanced=False)
             program.solve(self.eps, turn=TURN)
         return found
+
+
+class AlongPathsOfGram:
+    """Refits of a kernel problem without single terms along the paths of their slopes; a `Solver`.
+
+    Parameters
+    ----------
+    programs : Programs
+        Of the slopes of the optimum.
+    at : Optimum
+    terms : array of int
+        All that are to be refitted: paths among them and those near share one beginning.
+    """
+
+    rounds = 1
+
+    def __init__(self, programs: Programs, at: Optimum, terms: Index) -> None:
+        self.proofs, self.at = programs.proofs, at
+        near = programs.nearest(min(NEAREST + len(terms), FURTHER))
+        near = np.union1d(near, np.flatnonzero(at.kind != HELD))
+        every = np.union1d(near, terms)
+        self.near = every if len(every) <= MOST else near
+        self.start = RefitStart.of_gram(self.proofs, at, self.near)
+
+    def without(self, index: Index, near: Index) -> LeftOutProofs | None:
+        """See `Solver`; None where too many terms are near."""
+        rows = np.union1d(near, index)
+        if len(rows) > MOST:
+            return None
+        same = len(rows) == len(self.near) and near is self.near
+        start = self.start if same else RefitStart.of_gram(self.proofs, self.at, rows)
+        own, slopes = rows.searchsorted(index), self.at.theta[index]
+        gone = Gone(np.empty((len(index), 0)), own, slopes, np.zeros(len(index)))
+        _, theta = ends_of_paths(start, self.proofs.problem.losses.take(rows), gone)
+        return self.proofs.certify(index, rows, theta)
+
+
+def gram_solvers(
+    problem: Problem, solution: Solution, tol: float, terms: Index
+) -> Sequence[Programs | AlongPathsOfGram]:
+    """The solvers of refits of a kernel without `terms`, to `tol`, one after the other.
+
+    There are paths where nobody need wait for their loop, nor for numba to be imported for it.
+    """
+    programs = Programs(problem, solution, tol)
+    ready = PATHS.due or (not not_imported() and at_hand(follow))
+    at = optimum_of_gram(programs.proofs) if ready else None
+    if at is None:
+        return [programs]
+    exact = Programs(problem, replace(solution, theta=at.theta), tol)
+    return [AlongPathsOfGram(exact, at, terms), exact]
 
 
 def faces(

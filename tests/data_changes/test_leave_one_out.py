@@ -91,6 +91,97 @@ def test_refits_of_a_kernel_in_blocks_are_those_made_alone(
         assert margins[k] == pytest.approx(alone[3], abs=1e-4)
 
 
+def of_a_kernel(loss: str) -> cvxscreen.Problem:
+    """60 terms, some with other weights."""
+    weight = np.linspace(0.5, 2.0, 60)
+    kernel: dict[str, Any] = {"kernel": "rbf", "kernel_params": {"gamma": 0.4}}
+    if loss in ("hinge", "squared_hinge", "smoothed_hinge"):
+        return svm(X, y, C=0.7, loss=loss, sample_weight=weight, **kernel)
+    more = {"epsilon": 0.2} if loss == "epsilon" else {}
+    return regression(X, T, C=0.7, loss=loss, sample_weight=weight, **more, **kernel)
+
+
+KERNEL_LOSSES = ["hinge", "squared_hinge", "smoothed_hinge", "absolute", "epsilon", "huber"]
+
+
+@pytest.mark.parametrize("loss", KERNEL_LOSSES)
+def test_the_path_of_a_slope_of_a_kernel_ends_at_the_optimum_without_it(
+    loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No program helps: every answer is certified, and is that of a fit without the term."""
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    problem, every = of_a_kernel(loss), np.arange(60)
+    solution = solve(problem, tol=1e-10)
+    [paths, programs] = refits.gram_solvers(problem, solution, 1e-9, every)
+    assert isinstance(paths, refits.AlongPathsOfGram)
+    margins, error, ok = refits.left_out_of([paths], every)
+    assert ok.all()
+    others, reach, _ = refits.left_out_of([programs], every)
+    assert (np.abs(margins - others) <= error + reach).all()
+    for i in range(0, 60, 11):
+        [[_, low, high, value]] = refits._refitted(
+            solution, np.array([i]), 1e-11, "certified"
+        )
+        assert margins[i] - error[i] <= high
+        assert low <= margins[i] + error[i]
+        assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
+
+
+@pytest.mark.parametrize("loss", ["hinge", "epsilon"])
+@pytest.mark.parametrize("short_of", ["FURTHER", "PLACES", "MOST"])
+def test_paths_of_a_kernel_that_end_early_are_left_to_programs(
+    loss: str, short_of: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few terms near, no place for one more at a kink, or too many terms for one matrix."""
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    problem = of_a_kernel(loss)
+    solution = solve(problem, tol=1e-10)
+    expected = leave_one_out(solution, tol=1e-8)
+    at = refits.optimum_of_gram(refits.LeftOutOfGram(problem, solution.theta, 1e-9))
+    assert at is not None
+    inside = np.count_nonzero(at.kind != refits.HELD)
+    monkeypatch.setattr(refits, short_of, inside + 12 if short_of == "MOST" else 0)
+    monkeypatch.setattr(refits, "NEAREST", 8)
+    ended = [
+        refits.left_out_of(refits.gram_solvers(problem, solution, 1e-9, k)[:1], k)[2].item()
+        for k in np.arange(60)[:, None]
+    ]
+    assert short_of == "MOST" or not all(ended)
+    found = leave_one_out(solution, tol=1e-8)
+    np.testing.assert_array_equal(found.refitted, expected.refitted)
+    np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
+
+
+def test_points_of_a_kernel_that_are_there_twice_have_no_paths(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where both are inside their box their slopes are not unique, but their sum; programs do."""
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    twice = np.arange(60) // 2
+    problem = svm(X[twice], y[twice], C=0.7, kernel="rbf", kernel_params={"gamma": 0.4})
+    solution = solve(problem, tol=1e-10)
+    theta = solution.theta.reshape(30, 2).mean(axis=1).repeat(2)
+    inside = (theta < -1e-6) & (theta > -0.7 + 1e-6)
+    assert inside.any()
+    shared = replace(solution, theta=theta)
+    assert refits.optimum_of_gram(refits.LeftOutOfGram(problem, theta, 1e-9)) is None
+    [programs] = refits.gram_solvers(problem, shared, 1e-9, np.arange(60))
+    assert isinstance(programs, refits.Programs)
+    assert leave_one_out(shared).decided.all()
+
+
+def test_refits_of_a_kernel_wait_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until paths are compiled programs do; what these take is counted, until compiling pays."""
+    monkeypatch.setattr(refits, "at_hand", lambda loop: False)
+    monkeypatch.setattr(refits.PATHS, "spent", 0.0)
+    problem = of_a_kernel("epsilon")
+    solution = solve(problem, tol=1e-10)
+    solvers = refits.gram_solvers(problem, solution, 1e-9, np.arange(60))
+    assert [type(solver) for solver in solvers] == [refits.Programs]
+    refits.left_out_of(solvers, np.arange(60))
+    assert refits.PATHS.spent > 0.0
+
+
 def test_a_relative_gap_that_is_enough_will_do_where_none_is_smaller() -> None:
     """As where the rounding of large slopes is more than the solvers' own tolerance."""
     problem = problems()["kernel"]
