@@ -602,10 +602,14 @@ SQUARES = POWERS | {"quad_over_lin"}
 FORM = "QuadForm"
 """Squares with a matrix, which is as large as the data where it is a kernel."""
 SHARED = NORMS | SQUARES | {FORM}
-"""Convex functions of one value that may stand inside all terms, ``pos(1 - m + norm(w))``: what is
-left goes to a solver of cones, with most of the terms (5,000 and 20,000 hinges x 20: 0.33 s and
-1.5, plainly 0.17 and 1.05; squares, 3,000 and 20,000 x 8: 0.12 and 0.61 until they were refused,
-plainly 0.05 and 0.43)."""
+"""Convex functions of one value that may stand inside all terms, ``pos(1 - m + norm(w))``. Squares
+do not pay (3,000 and 20,000 hinges x 8: 0.12 and 0.61 until they were refused, plainly 0.05 and
+0.43), nor does a norm where all coordinates are squared: its bound is the one that is not, and
+what is left goes to a solver of cones."""
+
+SHARED_NORM = 0.25
+"""Seconds of a plain solve from which on a norm inside all terms, as of an uncertain row of the
+data, is worth it, if there is an intercept or no square."""
 
 LEVEL = 500
 """Losses in a norm, or curved ones in a constraint, for which a few solves at weights cost less
@@ -1021,7 +1025,8 @@ class _Walk:
                 "several sums of curved losses are below a level, or the largest of sums, and "
                 f"{CANNOT_PAY}"
             )
-        if self.shared:
+        squared = tall <= self.squared | self.formed
+        if self.shared - NORMS or (self.shared and squared):
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
         if self.cones_in_constraints and 2.0 * self.summed_norms >= max(terms, 1.0):
             return f"norms of rows are added up beside cones in constraints: {CANNOT_PAY}"
@@ -1073,13 +1078,15 @@ class _Walk:
             by_seconds = self.grouped or (self.beside if held else bare)
             sparse = found.filled < DENSE_SHARE * found.terms * found.coordinates
             by_seconds |= sparse
-            many = self.cones or found.norms
+            many = self.cones or found.norms or self.shared
             terms = NEVER if by_seconds or many else float(OTHERWISE)
             if found.norms:
                 few = bound and found.coordinates <= FEW_BOUND
                 seconds = BOUND_NORMS if few else SUMMED_NORMS
             elif self.cones:
                 seconds = BESIDE + OF_CONE * self.cones
+            elif self.shared:
+                seconds = SHARED_NORM
             elif found.distances:
                 seconds = ALONE
             elif self.conic and not (self.other_kinds or self.foreign or (held and self.beside)):
