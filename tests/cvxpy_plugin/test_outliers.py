@@ -179,3 +179,30 @@ def test_their_rows_count() -> None:
     assert size.why_not() == ""
     for other in (squares + cp.norm1(o[: n // 2]), squares + cp.norm1(o) + cp.sum_squares(o)):
         assert measured(cp.Problem(cp.Minimize(other))).terms != n
+
+
+@pytest.mark.parametrize("terms", [N, 4000])
+@pytest.mark.parametrize("written", ["norm1", "abs", "pinball", "hinge"])
+def test_a_square_that_each_kink_has_for_itself(written: str, terms: int) -> None:
+    """``|r - s| + s^2 / 2`` is Huber's loss of r, also where a check would look at a sample."""
+    rng = np.random.default_rng(3)
+    data = rng.standard_normal((terms, D))
+    y = data @ np.arange(D) + rng.standard_t(2, terms)
+
+    def made() -> tuple[cp.Problem, list[cp.Variable]]:
+        w, s = cp.Variable(D), cp.Variable(terms)
+        r = data @ w - y - s
+        loss = {
+            "norm1": cp.norm1(r), "abs": cp.sum(cp.abs(r)),
+            "pinball": cp.sum(cp.maximum(0.3 * r, -0.7 * r)), "hinge": cp.sum(cp.pos(1 - r)),
+        }[written]
+        return cp.Problem(cp.Minimize(loss + 0.5 * cp.sum_squares(s) + cp.sum_squares(w))), [w, s]
+
+    (problem, mine), (plain, theirs) = made(), made()
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert (report.recognised, report.terms) == (True, terms)
+    plain.solve(solver="CLARABEL")
+    assert problem.value == pytest.approx(plain.value, rel=1e-6)
+    for one, other in zip(mine, theirs, strict=True):
+        assert np.allclose(one.value, other.value, atol=1e-3)

@@ -36,6 +36,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level, LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
@@ -651,12 +652,15 @@ class Sample(Immutable):
         """A sample; None where all entries are to be compared.
 
         So it is where they are few, where they are not one expression of the user's own (loops are
-        vectorised first) or the largest entries of one, and where the recognised rows are not the
-        very arrays that were read, so that one row may be another.
+        vectorised first) or the largest entries of one, where the recognised rows are not the very
+        arrays that were read, so that one row may be another, and where each term has taken up a
+        square of a variable that stands elsewhere in the objective, for every entry.
         """
         standard, problem = recognition.standard, recognition.problem
         canonical, groups = standard.canonical, standard.canonical.groups
         if canonical.original is None:
+            return None
+        if any(isinstance(step, MinimisedOut) for step in recognition.steps):
             return None
         levels = canonical.levels
         own = canonical.whole is None or len(levels) == 1
