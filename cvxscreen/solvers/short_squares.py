@@ -61,7 +61,7 @@ class ShortSquares(NamedTuple):
             return None
         if not (problem.penalty is None or isinstance(problem.penalty, L1)):
             return None
-        if problem.drift or problem.imbalance or not _squares_alone(f):
+        if problem.drift or problem.imbalance or not squares_alone(f):
             return None
         weights = 1.0 / f.q
         gram, pull = design.weighted_gram(None, weights), design.adjoint(weights * f.b)
@@ -96,7 +96,7 @@ class ShortSquares(NamedTuple):
         return found.carried_to(self.problem, found.x, theta, found.multipliers, tol)
 
 
-def _squares_alone(f: LossTerms) -> bool:
+def squares_alone(f: LossTerms) -> bool:
     """Whether all terms are squares, without a kink or an end."""
     ends = np.isinf(f.lo).all() and np.isinf(f.hi).all()
     return bool(ends and (f.q > 0.0).all() and not f.e.any())

@@ -47,8 +47,10 @@ from cvxscreen.solvers.registry import (
     named_solver,
     newton_before_loops,
     sooner_than_loops,
+    waits_for_loops,
 )
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
+from cvxscreen.solvers.without_intercept import SHARE, WithoutIntercept
 
 Array = NDArray[np.float64]
 
@@ -103,6 +105,19 @@ def solve_problem(
         found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
     if found is not None:
         return found
+    if left_to_us(solver) and mode == "certified" and bounds is None:
+        other = WithoutIntercept.of(problem)
+        if other is not None and waits_for_loops(other.equivalent):
+            charge(problem, times=WIDE_CALLS)
+        elif other is not None:
+            lasso = solve_problem(
+                other.equivalent, tol=SHARE * tol, on_round=on_round, limits=limits,
+                start=None if start is None else other.apply(Start(start.x, start.theta)),
+            )
+            answer = replace(other.invert(lasso, tol), bounds=chosen)
+            if answer.status != "inaccurate":
+                return answer
+            start = Start(answer.x, answer.theta)
     if left_to_us(solver) and sooner_than_loops(problem):
         charge(problem, OF_FEW_COLUMNS)
         solver = "interior_point"

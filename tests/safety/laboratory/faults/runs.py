@@ -71,6 +71,11 @@ FAULTS = (
           "another problem is solved, and the data once more"),
     short("a triangle that leaves out what no coordinate reaches", DROPPED,
           "np.sqrt(max(left, 0.0))", "0.0 * left", "gaps are relative to another value"),
+    of("solvers/without_intercept.py", "solvers/test_without_intercept.py::"
+       "test_it_is_the_problem_at_the_best_intercept")(
+        "a lasso about the means of unweighted rows", DROPPED,
+        "share = 1.0 / f.q", "share = np.ones(n)",
+        "another problem is solved, and the one that was asked once more"),
     short("losses with ends for squares", DROPPED, "ends and (f.q > 0.0).all()",
           "(f.q > 0.0).all()", "another problem is solved, and the data once more",
           "solvers/test_short_squares.py::test_what_is_left_as_it_is"),

@@ -1,0 +1,113 @@
+"""A lasso with an intercept is solved as one without, and certified as it was asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen
+from cvxscreen._support.limits import Limits
+from cvxscreen.certificates.certificate import certify
+from cvxscreen.solvers import solve as solving
+from cvxscreen.solvers.without_intercept import WithoutIntercept
+
+SHAPES = {"tall": (2000, 45), "square": (120, 100), "wide": (40, 150)}
+
+
+def lasso(n: int, d: int, C: float = 0.02, weighted: bool = True, **options):
+    rng = np.random.default_rng(n + d)
+    X = rng.standard_normal((n, d)) + rng.standard_normal(d)
+    y = X[:, :4] @ np.array([2.0, -1.0, 1.0, 0.5]) + 7.0 + rng.standard_normal(n)
+    weights = rng.uniform(0.5, 2.0, n) if weighted else None
+    return cvxscreen.regression(
+        X, y, C=C, penalty="l1", sample_weight=weights,
+        **{"loss": "squared", "intercept": True, **options},
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_it_is_the_problem_at_the_best_intercept(name: str) -> None:
+    """Whatever w is: ``min_b P(w, b)``."""
+    problem, rng = lasso(*SHAPES[name]), np.random.default_rng(0)
+    form = WithoutIntercept.of(problem)
+    assert form is not None
+    rows, f = form.rows, form.squares
+    for _ in range(3):
+        w = rng.standard_normal(problem.d - 1)
+        left = f.b - rows.forward(np.append(w, 0.0))
+        best = np.append(w, left @ (1.0 / f.q) / (1.0 / f.q).sum())
+        assert form.equivalent.primal(w) == pytest.approx(problem.primal(best), rel=1e-9)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("C", [1e-4, 0.02, 1.0])
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_answer_is_that_of_the_problem_as_it_is(name: str, C: float, weighted: bool) -> None:
+    """Its value, certified there, with every slope in its box; w = 0 where C is small, too."""
+    problem = lasso(*SHAPES[name], C, weighted)
+    found = cvxscreen.solve(problem, tol=1e-7)
+    plain = cvxscreen.solve(replace(problem, layout=None), tol=1e-7)
+    assert found.status == plain.status == "optimal"
+    assert found.value == pytest.approx(plain.value, rel=3e-7)
+    assert certify(problem, found.x, found.theta, tol=1e-7).ok
+    assert found.intercept == found.x[-1]
+    assert found.problem is problem
+    _ = found.screening  # by bounds that are the problem's
+
+
+@pytest.mark.parametrize(
+    "options", [{"loss": "huber"}, {"loss": "absolute"}, {"intercept": False}, {"nonneg": True}]
+)
+def test_what_is_no_lasso_with_an_intercept_stays_as_it_is(options) -> None:
+    """Other losses, none, or constraints beside it; nor one of very many rows."""
+    assert WithoutIntercept.of(lasso(60, 20)) is not None
+    assert WithoutIntercept.of(lasso(60, 20, **options)) is None
+    assert WithoutIntercept.of(lasso(1060, 20)) is None
+
+
+def test_sparse_rows_are_not_centred() -> None:
+    """That would fill them."""
+    X = sp.random(80, 30, 0.1, "csr", random_state=0)
+    y = np.random.default_rng(0).standard_normal(80)
+    problem = cvxscreen.regression(X, y, loss="squared", penalty="l1", intercept=True)
+    assert WithoutIntercept.of(problem) is None
+    assert cvxscreen.solve(problem).status == "optimal"
+
+
+def test_a_solver_that_is_named_gets_the_problem_itself() -> None:
+    """And so does safe mode."""
+    problem = lasso(120, 30)
+    named = cvxscreen.solve(problem, solver="interior_point")
+    assert named.solver == "INTERIOR_POINT"
+    assert named.status == cvxscreen.solve(problem, mode="safe").status == "optimal"
+
+
+def test_what_the_certificate_refuses_is_solved_as_it_is(monkeypatch) -> None:
+    """From there."""
+    plain = WithoutIntercept.invert
+    monkeypatch.setattr(
+        WithoutIntercept, "invert",
+        lambda form, found, tol: replace(plain(form, found, tol), status="inaccurate"),
+    )
+    found = cvxscreen.solve(lasso(120, 30), tol=1e-8)
+    assert found.status == "optimal"
+    assert found.certificate.ok
+
+
+def test_a_start_and_limits_reach_the_lasso(monkeypatch) -> None:
+    """The lasso begins at its coefficients."""
+    problem, calls = lasso(120, 100), []
+    plain = solving.solve_problem
+    monkeypatch.setattr(
+        solving, "solve_problem",
+        lambda other, **options: calls.append(options) or plain(other, **options),
+    )
+    first = solving.solve_problem(problem, tol=1e-8)
+    again = solving.solve_problem(problem, tol=1e-8, start=first, limits=Limits(60.0))
+    inner = calls[-1]
+    assert again.status == "optimal"
+    assert 0.0 < inner["limits"].seconds <= 60.0
+    np.testing.assert_array_equal(inner["start"].x, first.x[:-1])
