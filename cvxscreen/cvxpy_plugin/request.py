@@ -239,6 +239,11 @@ def solve(
     request = Request(solver, mode, tol, verbose, {**given, **options}, flag("always", always))
     request.check()
     useless = request.why_plain(problem)
+    short = useless == SHORT
+    if short:
+        if solved_with_triangles(problem, request):
+            return problem.value
+        useless = request.why_not_screened(problem)
     if useless == CHAINED and request.leaves_choice and not history(problem).why_not():
         useless = supplied("cvxpy.chained")(problem, request)
         if not useless:
@@ -258,7 +263,7 @@ def solve(
     try:
         silent = nullcontext() if limited is request else ignore_warnings()  # another may follow
         with RENT.paying() if useless.endswith(ONCE) else nullcontext(), silent:
-            value = plain(problem, limited, useless)
+            value = plain(problem, limited, useless, triangles=not short)
     except cp.error.SolverError as failure:
         clarabel_s = f"'{DEFAULT}'" in str(failure)  # which is what would be tried next
         if not request.leaves_choice or problem.is_mixed_integer() or clarabel_s:
@@ -490,8 +495,10 @@ class Request:
             return f"the argument `{other[0]}` asks for a solve of another kind"
         if self.insists:
             return ""
-        if of_short_squares(problem):
-            return SHORT
+        return SHORT if of_short_squares(problem) else self.why_not_screened(problem)
+
+    def why_not_screened(self, problem: Any) -> str:
+        """The same without a look at whether a triangle stands for the data."""
         name = self.named
         known = history(problem)
         useless = measured(problem).why_not(name, known.solving) or why_wait(problem, name)
@@ -536,36 +543,69 @@ def require_cvxpy_problem(problem: Any) -> None:
     one_of("problem", problem, cp.Problem, needed)
 
 
-def plain(problem: Any, request: Request, reason: str, solver: Any = None) -> Any:
-    """Solve `problem` by CVXPY alone, and say why; `solver` where the user asked for none."""
+def plain(
+    problem: Any, request: Request, reason: str, solver: Any = None, *, triangles: bool = True
+) -> Any:
+    """Solve `problem` by CVXPY alone, and say why; `solver` where the user asked for none.
+
+    With `triangles` for its data where these pay.
+    """
     request.say(f"cvxscreen: solved plainly by CVXPY, because {reason}")
     if not (request.builtin or request.solver is None):
         solver = request.solver
     beside: tuple[str, ...] = ()
     began = thread_time()
     try:
-        short = None
-        if short_squares_pay(problem) and not any(map(request.options.get, ELSEWHERE)):
-            short = supplied("cvxpy.short_squares")(problem)
-        if short is not None:
-            # As quick as OSQP here, and closer by some digits.
-            chosen = DEFAULT if reason == SHORT and request.leaves_choice else solver
-            with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
-                _solve_as_asked(short.problem, request, chosen)
-                sure = short.problem.status != cp.OPTIMAL_INACCURATE
-                if sure and supplied("cvxpy.short_answer")(problem, short):
-                    beside = tuple(one.text for one in short.shortened)
+        convex = not any(map(request.options.get, ELSEWHERE))
+        if triangles and convex and short_squares_pay(problem):
+            beside = _solve_short(problem, request, solver)
         if not beside:
             _solve_as_asked(problem, request, solver)
     finally:
         spent = thread_time() - began
         history(problem).count_plain(spent)
+    _report_plain(problem, request, reason, beside, spent)
+    return problem.value
+
+
+def solved_with_triangles(problem: Any, request: Request) -> bool:
+    """Solve a problem `of_short_squares` by CVXPY; False where its solver is not sure of it.
+
+    By Clarabel where the choice is left: it is as quick as OSQP here, and closer by some digits.
+    """
+    began = thread_time()
+    beside = _solve_short(problem, request, DEFAULT if request.leaves_choice else request.solver)
+    if beside:
+        spent = thread_time() - began
+        history(problem).count_plain(spent)
+        request.say(f"cvxscreen: solved plainly by CVXPY, because {SHORT}")
+        _report_plain(problem, request, SHORT, beside, spent)
+    return bool(beside)
+
+
+def _solve_short(problem: Any, request: Request, solver: Any) -> tuple[str, ...]:
+    """Solve `problem` with triangles for its data, and say of which; nothing where that fails."""
+    short = supplied("cvxpy.short_squares")(problem)
+    if short is None:
+        return ()
+    with suppress(cp.error.SolverError):  # the user's own problem raises it again, or not
+        with ignore_warnings():
+            _solve_as_asked(short.problem, request, solver)
+        sure = short.problem.status not in (cp.OPTIMAL_INACCURATE, cp.USER_LIMIT)
+        if sure and supplied("cvxpy.short_answer")(problem, short):
+            return tuple(one.text for one in short.shortened)
+    return ()
+
+
+def _report_plain(
+    problem: Any, request: Request, reason: str, beside: tuple[str, ...], spent: float
+) -> None:
+    """Write the report of a plain solve that has taken `spent` CPU seconds."""
     stats = problem.solver_stats
     if stats is not None:
         history(problem).solving = min(spent, stats.solve_time or 0.0)
         report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
-    return problem.value
 
 
 def of_short_squares(problem: Any) -> bool:

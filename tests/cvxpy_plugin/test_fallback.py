@@ -90,7 +90,7 @@ def test_an_answer_without_certificate_is_solved_again() -> None:
     assert "not certified" in report.reason
 
 
-def failing(*_: Any) -> Any:
+def failing(*_: Any, **options: Any) -> Any:
     """A solver that gives up."""
     raise cp.error.SolverError("no answer")
 

@@ -143,7 +143,7 @@ def test_what_two_solvers_have_taken_is_added_up(monkeypatch: pytest.MonkeyPatch
     """OSQP at its limit, and Clarabel after it."""
     problem = shrunk(1500, 10)
 
-    def at_its_limit(asked: Any, *_: Any) -> None:
+    def at_its_limit(asked: Any, *_: Any, **options: Any) -> None:
         history.history(asked).solving = 2.0
         asked._status = cp.USER_LIMIT
 

@@ -139,7 +139,7 @@ def test_other_kinds_of_solve_are_left_to_cvxpy(
 ) -> None:
     seen: dict[str, Any] = {}
 
-    def plain(problem: Any, request: Any, reason: str, solver: Any = None) -> float:
+    def plain(problem: Any, request: Any, reason: str, **how: Any) -> float:
         seen.update(request.options, reason=reason)
         return 0.0
 

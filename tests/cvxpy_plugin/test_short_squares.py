@@ -248,6 +248,37 @@ def test_other_losses_bounded_residuals_and_data_in_parameters_go_their_way() ->
     assert not request.Request(always=True).why_plain(ALONE["a lasso"]()[0])
 
 
+@pytest.mark.parametrize("status", [cp.OPTIMAL_INACCURATE, cp.USER_LIMIT, "another length"])
+def test_what_the_solver_is_not_sure_of_is_screened(
+    status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it would be without triangles, not left to CVXPY with all of its data."""
+    w, rng = cp.Variable(8), np.random.default_rng(0)
+    data = rng.standard_normal((20_000, 8))
+    fit = cp.sum_squares(data @ w - data[:, 0] - rng.standard_normal(20_000))
+    problem = cp.Problem(cp.Minimize(fit), [cp.norm1(w) <= 0.5])
+    solve = cp.Problem.solve
+
+    def unsure(self: cp.Problem, *args: Any, **options: Any) -> Any:
+        found = solve(self, *args, **options)
+        if self is short_squares.with_short_squares(problem).problem:
+            self._status = status
+        return found
+
+    monkeypatch.setattr(request, "why_wait", lambda *args: "")  # what it loads is loaded
+    if status == "another length":
+        monkeypatch.setattr(
+            triangular, "triangle_of", lambda *args: (1.0 + 1e-6) * triangle_of(*args)
+        )
+    else:
+        monkeypatch.setattr(cp.Problem, "solve", unsure)
+    problem.solve(method="screen")
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised
+    assert report.relative_gap <= 1e-9
+    assert problem.status == cp.OPTIMAL
+
+
 def test_small_ones_wait_until_they_are_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Making a triangle takes as long as a few plain solves of so little."""
     monkeypatch.setattr(history, "SHORTER", 0.01)

@@ -410,9 +410,9 @@ def test_largest_values_that_take_osqp_long_are_screened(monkeypatch: pytest.Mon
     """The first steps are tried once, with CVXPY's own options; whoever gives others is asked."""
     plain, asked = request.plain, []
 
-    def listening(problem: Any, few: request.Request, reason: str) -> Any:
+    def listening(problem: Any, few: request.Request, reason: str, **how: Any) -> Any:
         asked.append(few)
-        return plain(problem, few, reason)
+        return plain(problem, few, reason, **how)
 
     monkeypatch.setattr(request, "plain", listening)
     problem = classes(1500, 10, explained=True)
@@ -521,9 +521,9 @@ def test_small_problems_are_left_to_osqp_while_it_is_quick(
     """Its steps are limited where they are dear, and nobody has named it or given options."""
     asked, plain = [], request.plain
 
-    def listening(problem: Any, few: request.Request, reason: str) -> Any:
+    def listening(problem: Any, few: request.Request, reason: str, **how: Any) -> Any:
         asked.append((few.solver, few.options))
-        return plain(problem, few, reason)
+        return plain(problem, few, reason, **how)
 
     def smooth(n: int, d: int) -> Any:
         X, w = np.random.default_rng(0).standard_normal((n, d)), cp.Variable(d)
