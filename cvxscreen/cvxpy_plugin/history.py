@@ -116,6 +116,8 @@ class History:
         Whether a trial has shown that CVXPY is quicker, or that nothing can be screened.
     steps_in_vain : bool
         Whether the first steps of OSQP have not solved it (`request.solved_by_first_steps`).
+    squares : Size or None
+        See `size_of_squares`, once it is known.
     """
 
     plain: Calls = field(default_factory=Calls)
@@ -125,6 +127,7 @@ class History:
     since: float = 0.0
     trial_over: bool = False
     steps_in_vain: bool = False
+    squares: Size | None = None
 
     def count_plain(self, seconds: float) -> None:
         """Count a plain solve."""
@@ -149,9 +152,6 @@ class History:
 
 
 _HISTORIES: weakref.WeakKeyDictionary[Any, History] = weakref.WeakKeyDictionary()
-
-
-_SQUARES: weakref.WeakKeyDictionary[Any, Size] = weakref.WeakKeyDictionary()
 
 
 def history(problem: Any) -> History:
@@ -182,18 +182,16 @@ def size_of_squares(problem: Any) -> Size:
     ----------
     problem : cvxpy.Problem
     """
-    known = _SQUARES.get(problem)
-    if known is None:
+    known = history(problem)
+    if known.squares is None:
         entries = sum(
             variable.size * sum(v.size for v in constraint.variables() if v is not variable)
             for constraint, variable in equations_of_residuals(problem)
         )
-        if entries >= FEWEST_SHORTER:
-            known = measured(supplied("cvxpy.written_out")(problem)[0])
-        else:
-            known = measured(problem)
-        _SQUARES[problem] = known
-    return known
+        many = entries >= FEWEST_SHORTER
+        written = supplied("cvxpy.written_out")(problem)[0] if many else problem
+        known.squares = measured(written)
+    return known.squares
 
 
 def short_squares_pay(problem: Any) -> bool:

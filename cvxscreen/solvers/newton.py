@@ -568,20 +568,17 @@ def _line_search(state: _NewtonIterate, step: Array, dt: Array) -> float:
         return 0.0
     low, f_low, high = 0.0, start, 1.0
     f_high = state.slope_along(step, dt, high)
-    if abs(f_high) <= 0.1 * abs(start):
-        return high
-    if abs(f_high - start) <= state.rounding_along(step, dt):
+    far = abs(f_high) > 0.1 * abs(start)
+    if far and abs(f_high - start) <= state.rounding_along(step, dt):
         return 0.0
     for _ in range(60):
-        if f_high >= 0.0:
-            break
         if abs(f_high) <= 0.1 * abs(start):
             return high
+        if f_high >= 0.0:
+            break
         low, f_low, high = high, f_high, 4.0 * high
         f_high = state.slope_along(step, dt, high)
     else:
-        return high
-    if f_high <= 0.1 * abs(start):
         return high
     side = 0
     for _ in range(40):

@@ -235,17 +235,25 @@ def test_values_from_pieces_agree_with_values_from_slopes(loss: str) -> None:
         )
 
 
+def beside_knots(
+    loss: str, noise: float, rng: np.random.Generator
+) -> tuple[Losses, np.ndarray, np.ndarray, np.ndarray]:
+    """Losses, margins within a few times the noise of a knot, and finite ends of the slopes."""
+    f = build(Case(loss, n=48, C=0.7)).losses
+    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
+    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
+    t += rng.integers(-4, 5, len(f)) * max(0.5 * noise, 1e-16)
+    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    return f, t, low, high
+
+
 @pytest.mark.parametrize("noise", [0.0, 1e-14, 1e-3])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_term_bounds_every_margin_within_its_noise(
     loss: str, noise: float, rng: np.random.Generator
 ) -> None:
     """In rational arithmetic, slopes anywhere in their box, margins beside every knot."""
-    f = build(Case(loss, n=48, C=0.7)).losses
-    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
-    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
-    t += rng.integers(-4, 5, len(f)) * max(0.5 * noise, 1e-16)
-    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    f, t, low, high = beside_knots(loss, noise, rng)
     theta = low + (high - low) * rng.choice([0.0, 0.3, 1.0], len(f))
     columns = certificate.columns(f)
     value = certificate.value_above(t, *columns, certificate.steepness(f.q))
@@ -265,11 +273,7 @@ def test_the_sum_bounds_every_term_within_its_noise(
     loss: str, noise: float, rng: np.random.Generator
 ) -> None:
     """In rational arithmetic, each term at its worse end; what of it is rounding is said."""
-    f = build(Case(loss, n=48, C=0.7)).losses
-    knots = np.array([np.where(np.isfinite(k), k, f.b) for k in f.knots])
-    t = knots[rng.integers(0, 4, len(f)), np.arange(len(f))]
-    t += rng.integers(-4, 5, len(f)) * max(0.5 * noise, 1e-16)
-    low, high = np.maximum(f.lo, -9.0), np.minimum(f.hi, 9.0)
+    f, t, low, high = beside_knots(loss, noise, rng)
     for shares in (0.3, 1.0, rng.choice([0.0, 0.3, 1.0], len(f))):
         theta = low + (high - low) * shares
         error, value = np.full(len(f), noise), piecewise_value(f, t)

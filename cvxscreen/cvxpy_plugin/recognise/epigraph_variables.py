@@ -20,7 +20,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints.nonpos import Inequality
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import holds, preserved_values
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
 
 
@@ -112,7 +112,7 @@ def without_epigraph_variables(problem: Any) -> tuple[Any, tuple[EpigraphVariabl
         others = [cost.expr for cost in costs if cost.expr is not variable]
         others += [part.expr for part in parts]
         others += [other for other in problem.constraints if other is not constraint]
-        if len(mine) != 1 or any(v is variable for part in others for v in part.variables()):
+        if len(mine) != 1 or any(holds(part, variable) for part in others):
             continue
         (cost,) = mine
         function = sum_of([part._replace(factor=part.factor / share) for part in parts])

@@ -422,6 +422,11 @@ def exchanged(part: Any, places: dict[int, Any]) -> Any:
     return part.copy(args)
 
 
+def holds(part: Any, variable: Any) -> bool:
+    """Whether an expression or a constraint holds `variable`; CVXPY compares to make equations."""
+    return any(own is variable for own in part.variables())
+
+
 def is_quadratic_as_written(expr: Any) -> bool:
     """Whether the walk of `read_objective` knows all of `expr`."""
     try:

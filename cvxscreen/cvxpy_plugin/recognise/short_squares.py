@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import exchanged
+from cvxscreen.cvxpy_plugin.recognise.expressions import exchanged, holds
 from cvxscreen.cvxpy_plugin.recognise.triangular import (
     Shortened,
     squares_and_norms,
@@ -53,7 +53,7 @@ class ResidualVariable(NamedTuple):
         """The equation's, at the values that all variables have; None where g has no gradient."""
         nodes = [
             node for node, _ in squares_and_norms(objective.expr, True)
-            if _holds(node, self.variable)
+            if holds(node, self.variable)
         ]
         # What is added to them may have no gradient: it is a number here.
         fixed = {id(other): cp.Constant(other.value) for other in objective.expr.variables()}
@@ -137,7 +137,7 @@ def _written_out(problem: Any) -> tuple[Any, tuple[ResidualVariable, ...]] | Non
     for constraint, variable in equations_of_residuals(problem):
         others = [other for other in left if other is not constraint]
         defined = None
-        if not any(_holds(other, variable) for other in others):
+        if not any(holds(other, variable) for other in others):
             defined = _defined(constraint, variable)
         if defined is None or not _only_squared(expr, variable):
             continue
@@ -172,19 +172,14 @@ def _signs(expr: Any, sign: float, variable: Any) -> Iterator[float]:
     elif kind in ("AddExpression", "NegExpression") and expr.shape == variable.shape:
         for arg in expr.args:
             yield from _signs(arg, -sign if kind == "NegExpression" else sign, variable)
-    elif _holds(expr, variable):
+    elif holds(expr, variable):
         yield 0.0
 
 
 def _only_squared(expr: Any, variable: Any) -> bool:
     """Whether `variable` is nowhere in `expr` but in squares and norms of residuals."""
     none = {id(node): cp.Constant(0.0) for node, _ in squares_and_norms(expr, True)}
-    return _holds(expr, variable) and not _holds(exchanged(expr, none), variable)
-
-
-def _holds(part: Any, variable: Any) -> bool:
-    """Whether an expression or a constraint holds `variable`."""
-    return any(own is variable for own in part.variables())
+    return holds(expr, variable) and not holds(exchanged(expr, none), variable)
 
 
 def _number(value: Any) -> float:
