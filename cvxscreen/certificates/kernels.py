@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled
 from cvxscreen._support.immutable import Immutable
-from cvxscreen._support.rounding import UNIT, gamma
+from cvxscreen._support.rounding import TINY, UNIT, gamma
 from cvxscreen.certificates.certificate import (
     EPS,
     Certificate,
@@ -197,7 +197,8 @@ class LeftOutProofs(NamedTuple):
     margins, error : array, shape (K,)
         Of the term that is left out, and how far its margin at the optimum may be from that.
     gap, relative_gap : array, shape (K,)
-        As in `Certificates`.
+        As in `Certificates`; of a kernel the square of how far the optimum may be, where that is
+        less (`LeftOutOfGram`).
     ok : mask, shape (K,)
         Which gaps are within the tolerance.
     moved : array of int
@@ -212,6 +213,34 @@ class LeftOutProofs(NamedTuple):
     moved: Index
 
 
+MOST_AT_KINKS = 2000
+"""Most terms whose matrix is factored for how far an optimum may be: 0.2 s."""
+
+SHARE = 0.01
+"""Of the tolerance, from which on a gap is compared to such a distance: a tenth of the interval."""
+
+LEAST = 1e-2, 1e-5, 1e-8
+"""Bounds of a smallest eigenvalue that are tried, of a matrix with a unit diagonal: distances go
+with the root, and the gap's root is thousands of times longer."""
+
+
+def eigenvalues_above(least: float, matrix: Array, error: float) -> bool:
+    """Whether those of any symmetric matrix within `error` of `matrix` an entry are proven to be.
+
+    Of a diagonal of 1 at most. Where Cholesky's method goes through with a number less on the
+    diagonal, the matrix is positive definite but for the rounding of its sums, ``gamma(m + 1)``
+    times the trace (Rump, Verification of positive definiteness, BIT 2006).
+    """
+    m = len(matrix)
+    less = matrix.copy()
+    less[np.diag_indices(m)] -= least + m * (2.0 * gamma(m + 8) + error)
+    try:
+        np.linalg.cholesky(less)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
 class LeftOutOfGram:
     """Certificates of answers to a kernel problem without single terms.
 
@@ -221,6 +250,20 @@ class LeftOutOfGram:
     optimum is within ``sqrt(gap)`` of x. The margins of an answer are those at `theta` and the
     product of the Gram matrix with the slopes that changed. A term with its old slope whose margin
     stays inside the linear piece of that slope adds nothing: exactly, by Fenchel's equality.
+
+    The margins at a kink are known up to rounding only, and each adds that times its slope: where
+    slopes are large, the root of the gap is far longer than the way to the optimum. Let r be how
+    far a margin may be from those that belong to its slope, s how far it is inside of them, B the
+    terms with ``s <= c |a|``, D the change of the slopes and S any diagonal. The slopes of
+    conjugate losses are monotone, growing by q at least, so that
+
+    ::
+
+        |x - x*|^2 + sum_B q D^2 + sum_others s |D|  <=  sum_B r |D|
+        |x - x*| + sum_others |a| |D|  >=  |sum_B a D|,    G_BB + diag(q) >= l S
+            ==>   |x - x*|  <=  sqrt(sum_B r^2 / S / l)    if that is c at most
+
+    which is linear in the rounding. It is made where the gap is not enough.
 
     Parameters
     ----------
@@ -247,6 +290,7 @@ class LeftOutOfGram:
         b, e, q, _, _ = columns(problem.losses)
         self._conjugates = b * theta + e * np.abs(theta) + 0.5 * q * theta * theta
         self._dual = -float(self._conjugates.sum()) - 0.5 * problem.quadratic.norm(x) ** 2
+        self._proven = 0.0, np.zeros(problem.n, dtype=bool)  # see `_independent`
 
     def gram(self, rows: Index, others: Index) -> Array:
         """``<a_i, a_j>`` for i in `rows` and j in `others`."""
@@ -311,7 +355,14 @@ class LeftOutOfGram:
         new = (new + 0.5 * f[2][rows] * slopes * slopes - self._conjugates[rows]).sum(axis=1)
         # |x|^2 changes by minus the product of the slopes' change with both margins.
         dual = self._dual - new + 0.5 * np.einsum("km,km->k", part, t[:, at] + self.margins[at])
-        relative = relative_gap(gap, dual + self.problem.constant + gap)
+        primal = dual + self.problem.constant + gap
+        relative = relative_gap(gap, primal)
+        far = np.flatnonzero((relative > SHARE * self.tol) & np.isfinite(gap))
+        if len(far):
+            most = np.sqrt(self.tol * gap[far] / relative[far])
+            distances = self._distances(index[far], theta[far], t[far], error, most)
+            gap[far] = np.minimum(gap[far], distances**2 * (1.0 + 4.0 * EPS))
+            relative = relative_gap(gap, primal)
         away = self.problem.norms[index] * np.sqrt(gap) * (1.0 + 64.0 * EPS)
         given = np.zeros(n, dtype=bool)
         given[rows] = True
@@ -319,3 +370,57 @@ class LeftOutOfGram:
         own = t[answers, index]
         error = away + error[index] + 4.0 * EPS * np.abs(own)
         return LeftOutProofs(own, error, gap, relative, relative <= self.tol, moved)
+
+    def _distances(
+        self, index: Index, theta: Array, t: Array, error: Array, most: Array
+    ) -> Array:
+        """How far each optimum without its term of `index` may be: see the class.
+
+        From slopes and margins of all terms, shape (K, n), the latter within `error`. Infinite
+        where that is more than `most`, or not known.
+        """
+        b, e, q, lo, hi = columns(self.problem.losses)
+        norms, every, steep = self.problem.norms, np.arange(len(index)), q * theta
+        below = np.where(theta > lo, b + np.where(theta > 0.0, e, -e) + steep, -np.inf)
+        above = np.where(theta < hi, b + np.where(theta < 0.0, -e, e) + steep, np.inf)
+        inside = np.minimum(t - below, above - t)
+        inside -= error + 8.0 * EPS * (np.abs(t) + np.abs(b) + e + np.abs(steep))
+        inside[every, index] = np.inf
+        scale = norms * norms + q + TINY
+        off = np.sqrt((np.minimum(inside, 0.0) ** 2 / scale).sum(axis=1))
+        off *= 1.0 + EPS * (self.problem.n + 16)
+        found = np.full(len(index), np.inf)
+        # The terms at a kink are nearly those of all answers; where they depend on each other, each
+        # answer's own may not.
+        for group in (every[None], every[:, None]):
+            for least in LEAST:
+                for some in group:
+                    reach = off[some] / np.sqrt(least) * (1.0 + 8.0 * EPS)
+                    wanted = np.isinf(found[some]) & (reach <= most[some])
+                    some, reach = some[wanted], reach[wanted]
+                    near = (inside[some] <= reach[:, None] * norms * (1.0 + 8.0 * EPS)).any(axis=0)
+                    if len(some) and self._independent(np.flatnonzero(near), scale, least):
+                        found[some] = reach
+        return found
+
+    def _independent(self, rows: Index, scale: Array, least: float) -> bool:
+        """Whether ``G + diag(q)`` of the terms at `rows` is proven to exceed least times `scale`.
+
+        As that of terms among which they are, such as those of the answers before.
+        """
+        proven, there = self._proven
+        if least <= proven and there[rows].all():
+            return True
+        if len(rows) > MOST_AT_KINKS:
+            return False
+        matrix, roots = self.gram(rows, rows), np.sqrt(scale[rows])
+        matrix[np.diag_indices(len(rows))] += self.problem.losses.q[rows]
+        matrix /= roots
+        matrix /= roots[:, None]
+        errors = self.design.kernel.function.errors
+        if not eigenvalues_above(least, matrix, 2.0 * float(errors.max()) + 16.0 * EPS):
+            return False
+        there = np.zeros(self.problem.n, dtype=bool)
+        there[rows] = True
+        self._proven = least, there
+        return True

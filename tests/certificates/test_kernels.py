@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 import cvxscreen
+from cvxscreen.certificates import kernels
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.kernels import (
     KernelParts,
     LeftOutOfGram,
     certify_parts,
+    eigenvalues_above,
     margins,
 )
+from cvxscreen.data_changes.refits import Optimum, optimum_of_gram
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.solvers.smo import solve_parts
@@ -252,3 +255,141 @@ def test_bad_answers_without_a_term_of_a_kernel_are_refused() -> None:
     alone = proofs.certify(index, index, np.zeros((1, 1)))
     assert not alone.ok[0]
     assert len(alone.moved)
+
+
+# -- how far an optimum may be, where the gap is rounding ------------------------------------------
+
+
+def exact_optimum(problem: cvxscreen.Problem) -> Optimum:
+    """Up to rounding, by the linear equations of its pieces."""
+    theta = cvxscreen.solve(problem, tol=1e-9).theta
+    at = optimum_of_gram(LeftOutOfGram(problem, theta, 1e-9))
+    assert at is not None
+    return at
+
+
+def squared_distance(proofs: LeftOutOfGram, change: np.ndarray) -> float:
+    """Of the coefficients of two points, summed in extended precision."""
+    every = np.arange(len(change))
+    gram, change = proofs.gram(every, every).astype(np.longdouble), change.astype(np.longdouble)
+    return float(change @ gram @ change)
+
+
+@pytest.mark.parametrize("C", [2.0, 1e3])
+@pytest.mark.parametrize("loss", KERNEL)
+def test_an_optimum_is_no_further_than_the_slopes_say(
+    loss: str, C: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far off the answers are; and this is shorter by far than the root of the gap."""
+    rng = np.random.default_rng(8)
+    X, target = rng.standard_normal((40, 3)), rng.standard_normal(40)
+    door = cvxscreen.svm if "hinge" in loss else cvxscreen.regression
+    target = np.sign(target) if "hinge" in loss else target
+    problem = door(X, target, C=C, loss=loss, kernel="rbf", kernel_params={"gamma": 0.8},
+                   **KERNEL[loss])
+    f, rows, shorter = problem.losses, np.arange(40), 0
+    for i in (3, 17, 31):
+        alone = weighted(problem, (rows != i).astype(float))
+        best = exact_optimum(alone)
+        inside = best.kind != 0
+        for size in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
+            noise = size * np.where(inside, rng.standard_normal(40), 0.0)
+            slopes = np.clip(best.theta + noise, f.lo, f.hi)[None]
+            proofs = LeftOutOfGram(problem, best.theta, 1e-6)
+            found = proofs.certify(np.array([i]), rows, slopes)
+            true = squared_distance(proofs, slopes[0] - best.theta)
+            assert true <= found.gap[0] * (1.0 + 1e-9)
+            assert abs(found.margins[0] - best.margins[i]) <= found.error[0]
+            with monkeypatch.context() as plain:
+                plain.setattr(kernels, "SHARE", np.inf)
+                gap = proofs.certify(np.array([i]), rows, slopes).gap[0]
+            assert found.gap[0] <= gap
+            shorter += found.gap[0] < 1e-3 * gap
+    assert shorter or loss in ("squared_hinge", "smoothed_hinge", "huber")  # no kinks
+
+
+def three_terms(corner: float, b: list[float]) -> cvxscreen.Problem:
+    """The first has nothing to do with the others, whose points are as near as `corner` says."""
+    gram = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, corner], [0.0, corner, 1.0]])
+    return cvxscreen.regression(gram, np.array(b), C=1.0, loss="absolute", kernel="precomputed")
+
+
+def test_how_far_slopes_say_is_attained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes of two terms at a kink are off along the eigenvector that is shortest."""
+    corner, delta = 0.75, 2.0**-12
+    problem = three_terms(corner, [5.0, 0.25, 0.1])
+    best = exact_optimum(weighted(problem, np.array([0.0, 1.0, 1.0])))
+    assert (best.kind[1:] != 0).all()
+    slopes = best.theta + np.array([0.0, delta, -delta])
+    monkeypatch.setattr(kernels, "LEAST", (0.9999 * (1.0 - corner),))
+    proofs = LeftOutOfGram(problem, best.theta, 1e-4)
+    found = proofs.certify(np.array([0]), np.arange(3), slopes[None])
+    true = squared_distance(proofs, slopes - best.theta)
+    assert true == pytest.approx(2.0 * (1.0 - corner) * delta**2, rel=1e-9)
+    assert true <= found.gap[0] <= 1.001 * true
+    monkeypatch.setattr(kernels, "LEAST", (1.0001 * (1.0 - corner),))
+    proofs = LeftOutOfGram(problem, best.theta, 1e-4)
+    assert proofs.certify(np.array([0]), np.arange(3), slopes[None]).gap[0] > 2.0 * true
+
+
+def test_terms_that_are_about_to_come_to_a_kink_stand_in_the_way(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One is at its slope's end, by a hair; with it the optimum is 20 times as far as without."""
+    corner, hair, delta = 0.999, 1e-12, 1e-6
+    monkeypatch.setattr(kernels, "LEAST", (0.9, 0.9 * (1.0 - corner)))
+    for sign in (-1.0, 1.0):
+        answer = np.array([0.0, 0.25, sign])
+        there = -np.array([0.25 + corner * sign, sign + 0.25 * corner])
+        for side in (-1.0, 1.0):
+            problem = three_terms(corner, [0.0, there[0] + side * delta, there[1] - sign * hair])
+            best = exact_optimum(weighted(problem, np.array([0.0, 1.0, 1.0])))
+            proofs = LeftOutOfGram(problem, answer, 1e-6)
+            found = proofs.certify(np.array([0]), np.arange(3), answer[None])
+            true = squared_distance(proofs, answer - best.theta)
+            assert true <= found.gap[0]
+            if best.kind[2] != 0:
+                assert true > 300.0 * delta**2
+                assert found.gap[0] < 3.0 * true
+                break
+        else:
+            pytest.fail("it was never in the way")
+
+
+def test_what_is_proven_of_some_terms_is_not_said_of_others() -> None:
+    """One term is proven by itself; it and another at the same point are not."""
+    problem = three_terms(1.0, [0.0, 0.0, 0.0])
+    proofs, scale = LeftOutOfGram(problem, np.zeros(3), 1e-6), np.ones(3)
+    assert proofs._independent(np.array([1]), scale, 1e-2)
+    assert not proofs._independent(np.array([1, 2]), scale, 1e-2)
+    assert proofs._independent(np.array([0, 1]), scale, 0.5)
+    assert proofs._independent(np.array([1]), scale, 1e-2)
+    assert not proofs._independent(np.array([1, 2]), scale, 1e-8)
+
+
+def test_a_margin_that_is_at_its_kink_but_for_rounding_is_charged() -> None:
+    """As it is computed it is there."""
+    point, slope = 0.1, 0.3
+    gram = np.diag([1.0, point])
+    margin = -(slope * point)
+    problem = cvxscreen.regression(
+        gram, np.array([5.0, margin]), C=1.0, loss="absolute", kernel="precomputed")
+    answer = np.array([0.0, slope])
+    proofs = LeftOutOfGram(problem, answer, 1e-16)
+    assert proofs.margins[1] == margin
+    found = proofs.certify(np.array([0]), np.arange(2), answer[None])
+    wide = np.longdouble
+    off = wide(slope) * wide(point) + wide(margin)
+    assert off != 0.0
+    assert off * off / wide(point) <= found.gap[0] < 1e-20
+
+
+def test_eigenvalues_are_proven_for_all_matrices_within_the_error() -> None:
+    corner = 0.75
+    matrix = np.array([[1.0, corner], [corner, 1.0]])
+    for error in (0.0, 1e-9, 1e-3):
+        least = 1.0 - corner - 2.0 * error
+        assert eigenvalues_above(least - 1e-13, matrix, error)
+        assert not eigenvalues_above(least + 1e-16, matrix, error)
+    twice = np.ones((3, 3))
+    assert not eigenvalues_above(0.0, twice, 0.0)

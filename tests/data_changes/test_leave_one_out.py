@@ -127,6 +127,24 @@ def test_the_path_of_a_slope_of_a_kernel_ends_at_the_optimum_without_it(
         assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_large_slopes_of_a_kernel_need_no_refits_alone(
+    kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where rounding times the slopes is more than an interval may be wide, its root is not."""
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    problem = regression(X, T, C=1e3, loss="epsilon", epsilon=0.2, kernel=kernel)
+    solution, alone = solve(problem, tol=1e-8), refits._refitted
+    monkeypatch.setattr(refits, "_refitted", None)  # nothing needs it
+    found = leave_one_out(solution, accuracy=1e-4)
+    assert found.refitted.sum() > 40
+    assert found.decided.all()
+    for i in np.flatnonzero(found.refitted)[::20]:
+        [[_, low, high, _]] = alone(solution, np.array([i]), 1e-8, "certified")
+        assert found.low[i] <= problem.losses.b[i] - low
+        assert problem.losses.b[i] - high <= found.high[i]
+
+
 @pytest.mark.parametrize("loss", ["hinge", "epsilon"])
 @pytest.mark.parametrize("short_of", ["FURTHER", "PLACES", "MOST"])
 def test_paths_of_a_kernel_that_end_early_are_left_to_programs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.table import DROPPED, SHRUNK, SIGN, STALE, STRICT, SWAPPED, of
+from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 INSIDE = "bounds/test_data_changes.py::test_the_optimum_without_a_term_is_inside"
 left_out = of("bounds/data_changes.py", INSIDE)
@@ -39,6 +39,8 @@ KERNEL = f"{KERNELS}::test_without_a_term_of_a_kernel_it_is_that_of_the_weighted
 ATTAINED_BY_TWO = f"{KERNELS}::test_the_reach_without_a_term_of_a_kernel_is_attained"
 REFUSED = f"{KERNELS}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/kernels.py", KERNEL)
+AS_FAR = f"{KERNELS}::test_how_far_slopes_say_is_attained"
+IN_THE_WAY = f"{KERNELS}::test_terms_that_are_about_to_come_to_a_kink_stand_in_the_way"
 paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
 ends = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
@@ -315,6 +317,29 @@ FAULTS = (
             "t = self.margins - self.times_gram(part, at)",
             "t = self.margins + self.times_gram(part, at)",
             "refits of a kernel problem are certified at other margins", KERNEL),
+    kernels("an optimum of a kernel within 0.99 of how far slopes say", SHRUNK,
+            "reach = off[some] / np.sqrt(least)", "reach = 0.99 * off[some] / np.sqrt(least)",
+            "left-out margins of a kernel are said to be nearer than they are", AS_FAR),
+    kernels("terms that depend on each other and are taken not to", DROPPED,
+            "if not eigenvalues_above(least, matrix, 2.0 * float(errors.max()) + 16.0 * EPS):",
+            "if False:",
+            "left-out margins of a kernel are said to be nearer than they are", AS_FAR),
+    kernels("terms of a kernel that stand in the way and are not counted", DROPPED,
+            "near = (inside[some] <= reach[:, None] * norms * (1.0 + 8.0 * EPS)).any(axis=0)",
+            "near = (inside[some] <= 0.0).any(axis=0)",
+            "left-out margins of a kernel are said to be nearer than they are", IN_THE_WAY),
+    kernels("margins of a kernel that are exact", SLACK,
+            "inside -= error + 8.0 * EPS * (np.abs(t) + np.abs(b) + e + np.abs(steep))",
+            "inside -= 0.0", "a left-out margin is off by more than is said",
+            f"{KERNELS}::test_a_margin_that_is_at_its_kink_but_for_rounding_is_charged"),
+    kernels("eigenvalues of a rounded matrix", SLACK,
+            "least + m * (2.0 * gamma(m + 8) + error)", "least",
+            "points that depend on each other are taken not to",
+            f"{KERNELS}::test_eigenvalues_are_proven_for_all_matrices_within_the_error"),
+    kernels("terms that were proven to be independent, and others", STALE,
+            "if least <= proven and there[rows].all():", "if least <= proven:",
+            "left-out margins of a kernel are said to be nearer than they are",
+            f"{KERNELS}::test_what_is_proven_of_some_terms_is_not_said_of_others"),
     together("negative weights that pass", DROPPED,
              "np.where(whole.weights.min(axis=1) < 0, np.inf, gap)", "gap",
              "a problem that is not convex is certified",
