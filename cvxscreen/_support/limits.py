@@ -278,6 +278,15 @@ def readable(size: float) -> str:
     return f"{size:,.1f} TiB"
 
 
+def has_room(size: float) -> bool:
+    """Whether `size` bytes fit the machine, or what `memory_limit` allows."""
+    limit = _SET.get()
+    if size <= SMALL and limit is None:
+        return True
+    have = memory_of_machine() if limit is None else limit
+    return have is None or size <= have
+
+
 def require(size: float, what: str, instead: str) -> None:
     """Refuse to make `what` of `size` bytes where that cannot fit.
 
@@ -286,15 +295,13 @@ def require(size: float, what: str, instead: str) -> None:
     TooLarge
         Naming the size, the limit, and what to do `instead`.
     """
-    if size <= SMALL and _SET.get() is None:
+    if has_room(size):
         return
     limit = _SET.get()
     have = memory_of_machine() if limit is None else limit
-    if have is None or size <= have:
-        return
     whose = "this machine has" if limit is None else "`memory_limit` allows"
     raise TooLarge(
-        f"{what} needs {readable(size)} ({int(size):,} bytes) and {whose} {readable(have)}: "
+        f"{what} needs {readable(size)} ({int(size):,} bytes) and {whose} {readable(have or 0)}: "
         f"{instead}, or raise the limit with `cvxscreen.memory_limit(...)`."
     )
 

@@ -54,7 +54,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask import MultiTaskSolution
 from cvxscreen.plots.records import left_out
-from cvxscreen.solvers.centred import Centred
+from cvxscreen.solvers.reformulations import Centred
 from cvxscreen.solvers.solution import Solution
 
 __all__ = [

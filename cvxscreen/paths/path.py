@@ -51,7 +51,14 @@ from cvxscreen.solvers.interior_point import InteriorPoint
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
-from cvxscreen.solvers.registry import NEEDED, compiled_path, named_solver
+from cvxscreen.solvers.reformulations import KeptForm
+from cvxscreen.solvers.registry import (
+    NEEDED,
+    builtin_takes,
+    compiled_path,
+    left_to_us,
+    named_solver,
+)
 from cvxscreen.solvers.solution import (
     LazyNumbers,
     Solution,
@@ -367,7 +374,7 @@ class PathFollower:
         self.margins: Array | None = None  # of the point before the last, without curvature
         self.At_jumps: Array | None = None  # A' of the jumps of the slopes, likewise
         self.compiled: CompiledPath | None = None
-        self.path_cache = PathCache()
+        self.path_cache, self.kept_form = PathCache(), KeptForm()
         self.missed, self.note, self.ended = 0, "", False
         self.blocks_missed = 0  # of levels, none of whose vertices was found with the others
         # The compiled loop counts no iterations, and has a bound of its own.
@@ -489,7 +496,8 @@ class PathFollower:
 
     def solved_from_previous(self, here: Problem, value: float) -> Solution:
         """The solution of `here`, the problem at `value`, begun at the point before it."""
-        start, inner = None, named_solver(self.solver, here, self.limits.each(self.max_iter))
+        limits = self.limits.each(self.max_iter)
+        start, inner = None, named_solver(self.solver, here, limits)
         if self.previous is not None:
             light = isinstance(inner, DualActiveSet) and self.mode == "certified"
             plain = partial(warm_start, here, self.previous, light)
@@ -498,8 +506,13 @@ class PathFollower:
             start = self.start_from_record(here, self.points[-1])
         if isinstance(inner, DualActiveSet) and not self.recorded:
             inner = replace(inner, path_cache=self.path_cache)
+        # A path that may be resumed goes one way, whatever is compiled, and keeps no other form.
+        free = not self.recorded and left_to_us(self.solver) and builtin_takes(here)
+        free = free and not isinstance(inner, DualActiveSet)
         return solve_screened(
-            here, inner, mode=self.mode, tol=self.tol, start=start, bounds=self.bounds
+            here, None if free else inner, mode=self.mode, tol=self.tol, start=start,
+            bounds=self.bounds, limits=limits,
+            kept=None if self.recorded else self.kept_form,
         )
 
     def solve_levels(self, grid: Array) -> bool:

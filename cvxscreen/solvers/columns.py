@@ -233,7 +233,7 @@ class HeldColumns(Immutable):
 
 
 class BoundsAsTerms(NamedTuple):
-    """A problem with a term for each bound: a `cvxscreen.solvers.loop.Reformulation`.
+    """A problem with a term for each bound: a `cvxscreen.solvers.reformulations.Reformulation`.
 
     Attributes
     ----------
@@ -248,6 +248,11 @@ class BoundsAsTerms(NamedTuple):
     equivalent: Problem
     bounds: Index
     others: Index
+
+    @property
+    def lossy(self) -> bool:
+        """No: nothing is rounded."""
+        return False
 
     @classmethod
     def of(cls, problem: Problem) -> BoundsAsTerms | None:
@@ -273,6 +278,10 @@ class BoundsAsTerms(NamedTuple):
             problem, design=design, losses=losses, side=rest if dims else None, layout=None
         )
         return cls(problem, equivalent, bounds, others)
+
+    def at(self, problem: Problem) -> BoundsAsTerms | None:
+        """None: it is soon made again."""
+        return None
 
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""

@@ -28,29 +28,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from cvxscreen._support.extensions import loaded
-from cvxscreen._support.limits import blas_threads
+from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
-from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.interface import (
     WITHOUT_SOLUTION,
     Start,
     SubproblemResult,
     SubproblemSolver,
 )
-from cvxscreen.solvers.registry import builtin_solver, builtin_takes, has_norms, pilot_gap
+from cvxscreen.solvers.reformulations import (
+    Centred,
+    KeptForm,
+    Reformulation,
+    ShortSquares,
+    WithoutIntercept,
+)
+from cvxscreen.solvers.registry import (
+    builtin_solver,
+    builtin_takes,
+    has_norms,
+    pilot_gap,
+    solver_of_one,
+    waits_for_loops,
+)
 from cvxscreen.solvers.rows import ScreenedRows
 from cvxscreen.solvers.screened import ProblemInMemory, one_round, run
-from cvxscreen.solvers.short_squares import ShortSquares
 from cvxscreen.solvers.solution import Round, Solution
 
 __all__ = [
@@ -65,23 +78,6 @@ HALF = 0.5
 """Share of the tolerance that another form is solved to: what the way back rounds has the rest."""
 
 
-class Reformulation(Protocol):
-    """A problem in another form that is easier to solve, and the way there and back."""
-
-    @property
-    def equivalent(self) -> Problem:
-        """The problem in the other form."""
-        ...
-
-    def apply(self, start: Start) -> Start:
-        """A start of the problem as one of `equivalent`."""
-        ...
-
-    def invert(self, found: Solution, tol: float) -> Solution:
-        """A solution of `equivalent` as one of the problem, certified there to `tol`."""
-        ...
-
-
 def solve_screened(
     problem: Problem,
     inner: SubproblemSolver | None = None,
@@ -91,6 +87,8 @@ def solve_screened(
     start: Start | None = None,
     bounds: Sequence[Bound] | None = None,
     on_round: Callable[[Round], None] | None = None,
+    limits: Limits = UNLIMITED,
+    kept: KeptForm | None = None,
 ) -> Solution:
     """Solve `problem` by rounds of screening and reduced solves.
 
@@ -108,6 +106,10 @@ def solve_screened(
     bounds : sequence of Bound, optional
     on_round : callable, optional
         Gets the record of every finished round.
+    limits : Limits
+        Of the built-in solver, where `inner` is omitted.
+    kept : KeptForm, optional
+        What earlier solves of the same data at other costs have left, and what this one leaves.
 
     Returns
     -------
@@ -123,26 +125,34 @@ def solve_screened(
     """
     mode = check_request(mode, tol)
     began = perf_counter()
-    solver: SubproblemSolver = builtin_solver(problem) if inner is None else inner
     if problem.design.streamed:
         from cvxscreen.solvers.streamed import ScreenedChunks
 
-        chunks = ScreenedChunks(problem, solver, mode, tol, bounds, on_round)
+        whole = builtin_solver(problem, limits) if inner is None else inner
+        chunks = ScreenedChunks(problem, whole, mode, tol, bounds, on_round)
         chunks.begin(start, solve_screened)
         with np.errstate(invalid="ignore"):  # a parabola has no end, nor need it touch an intercept
             run(chunks)
         return chunks.solution(began)
-    bounds = default_bounds(problem) if bounds is None else tuple(bounds)
-    other = reformulated(problem) if mode == "certified" else None
+    theirs, often = inner is not None or bounds is not None, kept is not None
+    other = None
+    if mode == "certified":
+        other = (kept.at(problem) if kept else None) or reformulated(problem, theirs, often)
     if other is not None:
+        if kept is not None:
+            kept.form = other
         found = solve_screened(
             other.equivalent, inner, mode=mode, tol=HALF * tol, start=start and other.apply(start),
-            bounds=bounds, on_round=on_round,
+            bounds=bounds, on_round=on_round, limits=limits, kept=kept and kept.within,
         )
         answer = other.invert(found, tol)
-        if answer.status != "inaccurate" or not isinstance(other, ShortSquares):
-            return answer
+        if answer.status != "inaccurate" or not other.lossy:
+            return answer if bounds else replace(answer, bounds=default_bounds(problem))
         start = Start(answer.x, answer.theta, multipliers=answer.multipliers)
+    bounds = default_bounds(problem) if bounds is None else tuple(bounds)
+    if inner is None:  # what is solved often waits for the loops that are the quickest
+        inner = (builtin_solver if often else solver_of_one)(problem, limits)
+    solver: SubproblemSolver = inner
     kind = screened_as(problem, mode)
     piloted = kind.piloted
     if piloted and not solver.traits.reaches_target and builtin_takes(problem):
@@ -200,12 +210,19 @@ def held_at_zero(problem: Problem) -> bool:
     return loaded("cvxscreen.solvers.columns:HeldColumns").of(problem) is not None
 
 
-def reformulated(problem: Problem) -> Reformulation | None:
+def reformulated(
+    problem: Problem, theirs: bool = False, often: bool = False
+) -> Reformulation | None:
     """`problem` in the form that pays.
 
-    About the centre of its features, with terms for its bounds, or with a triangle for its squares.
+    About the centre of its features, without its intercept, with a triangle for its squares, or
+    with terms for its bounds. `theirs` says that a solver or bounds are named, which are for the
+    coordinates that there are; `often`, that the form is kept for other costs.
     """
-    return Centred.of(problem) or ShortSquares.of(problem) or bounds_as_terms(problem)
+    form: Reformulation | None = Centred.of(problem)
+    if form is None and not theirs and (often or not waits_for_loops(problem)):
+        form = WithoutIntercept.of(problem, often=often)
+    return form or ShortSquares.of(problem) or bounds_as_terms(problem)
 
 
 def bounds_as_terms(problem: Problem) -> Reformulation | None:

@@ -117,6 +117,11 @@ WAITED = 30
 """The same, in so many times that, for a lasso that has an intercept: 0.4 s."""
 
 
+OF_FEW_COLUMNS = 1e-3
+"""CPU seconds that the interior point method takes longer than `ProxNewton` once that is loaded,
+beside those for each entry of the data (the lasso, 2,000 x 20, in a sequence: 2 to 4 ms in all)."""
+
+
 class BuiltinEngine(NamedTuple):
     """One way to solve problems of a kind.
 
@@ -341,14 +346,19 @@ def sooner_than_loops(problem: Problem) -> bool:
 
 
 def waits_for_loops(problem: Problem) -> bool:
-    """Whether a lasso waits for compiled loops, for longer than others take for it.
+    """Whether a lasso with an intercept is better solved as it is than by loops to be loaded.
 
     The interior point method solves one with terms for its absolute values in less time than
-    importing numba takes (300 x 400 0.09 s, 600 x 600 0.2; 1,000 x 1,000 0.8).
+    importing numba takes (300 x 400 0.09 s, 600 x 600 0.2; 1,000 x 1,000 0.8). That is counted.
     """
-    (n, d), most = problem.design.shape, WAITED * SOON
-    light = n * d * min(n, d) <= most and segments.before_loading(problem)
-    return light and not sooner_than_loops(problem)
+    layout = problem.layout
+    if layout is None or not layout.intercept or layout.penalty_terms != problem.d - 1:
+        return False
+    n, d = problem.n - layout.penalty_terms, layout.penalty_terms
+    waits = SOON < n * d * min(n, d) <= WAITED * SOON and segments.before_loading(problem)
+    if waits:
+        segments.charge(problem, times=WIDE_CALLS)
+    return waits
 
 
 def newton_before_loops(problem: Problem) -> bool:
@@ -385,6 +395,15 @@ def _solver_of(found: BuiltinEngine, problem: Problem, limits: Limits) -> Builti
             "CVXPY has installed."
         )
     return found.solver(limits=limits)
+
+
+def solver_of_one(problem: Problem, limits: Limits = UNLIMITED) -> SubproblemSolver:
+    """The same for one solve, where it may be another one that has no loops to load."""
+    if not sooner_than_loops(problem):
+        return builtin_solver(problem, limits)
+    segments.charge(problem, OF_FEW_COLUMNS)
+    soon: SubproblemSolver = loaded(NAMED_ONLY["interior_point"])(limits=limits)
+    return soon
 
 
 NEEDED = "the name of a solver, like 'auto' or 'CLARABEL', or a `SubproblemSolver` is needed"

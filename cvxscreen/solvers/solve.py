@@ -41,16 +41,14 @@ from cvxscreen.solvers.registry import (
     PLAIN,
     WIDE_CALLS,
     begins_by_descent,
+    builtin_takes,
     compiled_path,
     has_kernel,
     left_to_us,
     named_solver,
     newton_before_loops,
-    sooner_than_loops,
-    waits_for_loops,
 )
 from cvxscreen.solvers.solution import Answer, Round, Solution, warm_start
-from cvxscreen.solvers.without_intercept import SHARE, WithoutIntercept
 
 Array = NDArray[np.float64]
 
@@ -105,26 +103,11 @@ def solve_problem(
         found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
     if found is not None:
         return found
-    if left_to_us(solver) and mode == "certified" and bounds is None:
-        other = WithoutIntercept.of(problem)
-        if other is not None and waits_for_loops(other.equivalent):
-            charge(problem, times=WIDE_CALLS)
-        elif other is not None:
-            lasso = solve_problem(
-                other.equivalent, tol=SHARE * tol, on_round=on_round, limits=limits,
-                start=None if start is None else other.apply(Start(start.x, start.theta)),
-            )
-            answer = replace(other.invert(lasso, tol), bounds=chosen)
-            if answer.status != "inaccurate":
-                return answer
-            start = Start(answer.x, answer.theta)
-    if left_to_us(solver) and sooner_than_loops(problem):
-        charge(problem, OF_FEW_COLUMNS)
-        solver = "interior_point"
-    elif plain and left_to_us(solver) and newton_before_loops(problem):
+    soon = plain and left_to_us(solver) and newton_before_loops(problem)
+    if soon:
         charge(problem, times=WIDE_CALLS - 1)  # once where it does not begin by coordinate descent
-        solver = PLAIN.solver()
-    inner = named_solver(solver, problem, limits)
+    inner = PLAIN.solver() if soon else named_solver(solver, problem, limits)
+    free = left_to_us(solver) and not soon and builtin_takes(problem)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:
         from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
@@ -140,12 +123,13 @@ def solve_problem(
     with charged() if suits else nullcontext():
         solution = solve_screened(
             problem,
-            inner,
+            None if free else inner,
             mode=mode,
             tol=tol,
             start=warm_start(problem, start) if isinstance(start, Solution) else start,
-            bounds=chosen,
+            bounds=bounds,
             on_round=on_round,
+            limits=limits,
         )
     if suits and kept is not None:
         _keep_near(kept, asked.unit, solution if solution.certificate.ok else None)
@@ -252,10 +236,6 @@ class InUnits(Immutable):
 
 # -- one value of C, or few terms without a compiler: with the record of the loop ------------------
 
-
-OF_FEW_COLUMNS = 1e-3
-"""CPU seconds that the interior point method takes longer than `ProxNewton` once that is loaded,
-beside those for each entry of the data (the lasso, 2,000 x 20, in a sequence: 2 to 4 ms in all)."""
 
 FEW, FINE = 400, 1e-13
 """Up to so many terms, a relative gap of 1e-13 is asked for: a Newton step or two, and then what

@@ -18,9 +18,9 @@ from cvxscreen.cvxpy_plugin import Report
 from cvxscreen.designs.rows import Rows
 from cvxscreen.models.linear import regression, svm
 from cvxscreen.paths.path import path
-from cvxscreen.solvers.centred import Centred
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
+from cvxscreen.solvers.reformulations import Centred
 
 FAR_OFF = np.array([0.0, 3.0, 1e3, -1e5, 1e6])
 

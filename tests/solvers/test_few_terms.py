@@ -17,7 +17,7 @@ from cvxscreen.certificates.certificate import certify
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers import dual_coordinate_descent, few_terms, registry, solve
+from cvxscreen.solvers import dual_coordinate_descent, few_terms, loop, registry, solve
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.compiled_path.segments import KeptPath
 from cvxscreen.solvers.few_terms import CHANGES, MOST, Continuation, Curvature, Sides, solve_few
@@ -216,23 +216,17 @@ def test_under_an_l1_norm_no_loop_is_waited_for(
         problem = replace(held, penalty=L1(np.full(8, 20.0)))
     assert not registry.sooner_than_loops(problem)
     loops = cvxscreen.solve(problem, tol=1e-9)
-    clock, asked = CompileClock(0.25), []
+    clock = CompileClock(0.25)
     monkeypatch.setattr(segments, "LOADING", clock)
     monkeypatch.setattr(segments, "newton", SimpleNamespace(loaded=False))
-    named = registry.named_solver
-    monkeypatch.setattr(
-        solve, "named_solver", lambda name, *rest: asked.append(name) or named(name, *rest)
-    )
     found = cvxscreen.solve(problem, tol=1e-9)
     assert found.certificate.ok
     np.testing.assert_allclose(found.x, loops.x, atol=1e-6)
-    assert asked == ["interior_point"]
     while registry.sooner_than_loops(problem):  # rented before it is bought
         spent = clock.spent
-        cvxscreen.solve(problem)
+        assert cvxscreen.solve(problem).solver == found.solver == "INTERIOR_POINT"
         assert clock.spent > spent
-    cvxscreen.solve(problem)
-    assert asked[-1] == "auto"
+    assert cvxscreen.solve(problem).solver == loops.solver
 
 
 def test_few_sparse_rows_wait_for_no_loop_beside_parabolas(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,9 +244,10 @@ def test_few_sparse_rows_wait_for_no_loop_beside_parabolas(monkeypatch: pytest.M
     monkeypatch.setattr(registry, "not_imported", lambda: True)
     assert not registry.newton_before_loops(cvxscreen.svm(X, y, C=0.1, intercept=True))
     assert not registry.newton_before_loops(problem.with_(C=1e4))
-    asked, named = [], registry.named_solver
+    asked, plain = [], loop.solve_screened
     monkeypatch.setattr(
-        solve, "named_solver", lambda name, *rest: asked.append(name) or named(name, *rest)
+        loop, "solve_screened",
+        lambda problem, inner, **more: asked.append(inner) or plain(problem, inner, **more),
     )
     found = cvxscreen.solve(problem, tol=1e-9)
     assert found.certificate.ok
@@ -264,7 +259,7 @@ def test_few_sparse_rows_wait_for_no_loop_beside_parabolas(monkeypatch: pytest.M
     assert len(asked) > 1
     assert all(isinstance(solver, Newton) for solver in asked)
     cvxscreen.solve(problem)
-    assert asked[-1] == "auto"
+    assert asked[-1] is None
     monkeypatch.setattr(segments, "LOADING", CompileClock(0.1))
     monkeypatch.setattr(registry, "FEW_STORED", X.nnz)
     assert not registry.newton_before_loops(problem)

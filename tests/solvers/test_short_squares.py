@@ -12,9 +12,9 @@ from sklearn.linear_model import Lasso
 
 import cvxscreen as cs
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.solvers import loop, short_squares
+from cvxscreen.solvers import loop, reformulations
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.short_squares import ShortSquares
+from cvxscreen.solvers.reformulations import ShortSquares
 
 RNG = np.random.default_rng(20261128)
 N, D = 600, 12
@@ -25,7 +25,7 @@ WEIGHTS = RNG.uniform(0.1, 3.0, N)
 
 @pytest.fixture(autouse=True)
 def however_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(short_squares, "ENTRIES", 0)
+    monkeypatch.setattr(reformulations, "ENTRIES", 0)
 
 
 def lasso(data: Any = X, share: float = 0.05, **more: Any) -> Any:
@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_data_and_certified_there(
     assert len(found.theta) == N
     assert certify(problem, found.x, found.theta, tol=1e-9).ok
     assert not certify(problem, found.x + 0.01, found.theta, tol=1e-9).ok
-    monkeypatch.setattr(short_squares, "ENTRIES", np.inf)
+    monkeypatch.setattr(reformulations, "ENTRIES", np.inf)
     full = cs.solve(problem, tol=1e-9)
     assert found.value == pytest.approx(full.value, rel=1e-8)
     assert np.allclose(found.x, full.x, atol=1e-3 * np.abs(full.x).max())
@@ -132,7 +132,7 @@ def test_where_the_certificate_refuses_it_the_data_are_solved_from_there(
     """A triangle that is wrong costs time, not the answer."""
     true = np.linalg.cholesky
     monkeypatch.setattr(
-        short_squares.np.linalg, "cholesky", lambda gram: true(gram + 0.1 * np.diag(np.diag(gram)))
+        reformulations.np.linalg, "cholesky", lambda gram: true(gram + 0.1 * np.diag(np.diag(gram)))
     )
     problem = lasso()
     refused = loop.reformulated(problem)

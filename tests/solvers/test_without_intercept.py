@@ -11,8 +11,9 @@ import scipy.sparse as sp
 import cvxscreen
 from cvxscreen._support.limits import Limits
 from cvxscreen.certificates.certificate import certify
-from cvxscreen.solvers import solve as solving
-from cvxscreen.solvers.without_intercept import WithoutIntercept
+from cvxscreen.solvers import loop
+from cvxscreen.solvers.reformulations import KeptForm, ShortSquares, WithoutIntercept
+from cvxscreen.solvers.solve import solve_problem
 
 SHAPES = {"tall": (2000, 45), "square": (120, 100), "wide": (40, 150)}
 
@@ -66,6 +67,7 @@ def test_what_is_no_lasso_with_an_intercept_stays_as_it_is(options) -> None:
     assert WithoutIntercept.of(lasso(60, 20)) is not None
     assert WithoutIntercept.of(lasso(60, 20, **options)) is None
     assert WithoutIntercept.of(lasso(1060, 20)) is None
+    assert WithoutIntercept.of(lasso(1060, 20), often=True) is not None
 
 
 def test_sparse_rows_are_not_centred() -> None:
@@ -100,14 +102,60 @@ def test_what_the_certificate_refuses_is_solved_as_it_is(monkeypatch) -> None:
 def test_a_start_and_limits_reach_the_lasso(monkeypatch) -> None:
     """The lasso begins at its coefficients."""
     problem, calls = lasso(120, 100), []
-    plain = solving.solve_problem
+    plain = loop.solve_screened
     monkeypatch.setattr(
-        solving, "solve_problem",
-        lambda other, **options: calls.append(options) or plain(other, **options),
+        loop, "solve_screened",
+        lambda *args, **options: calls.append(options) or plain(*args, **options),
     )
-    first = solving.solve_problem(problem, tol=1e-8)
-    again = solving.solve_problem(problem, tol=1e-8, start=first, limits=Limits(60.0))
+    first = solve_problem(problem, tol=1e-8)
+    again = solve_problem(problem, tol=1e-8, start=first, limits=Limits(60.0))
     inner = calls[-1]
     assert again.status == "optimal"
     assert 0.0 < inner["limits"].seconds <= 60.0
     np.testing.assert_array_equal(inner["start"].x, first.x[:-1])
+
+
+@pytest.mark.parametrize("shape", [(120, 100), (3000, 40)])
+def test_a_path_makes_the_form_once_and_is_that_of_single_solves(shape, monkeypatch) -> None:
+    """Of tall rows a form of the form, too: a triangle."""
+    problem, made = lasso(*shape), []
+    for kind in (WithoutIntercept, ShortSquares):
+        plain = kind.of
+        monkeypatch.setattr(
+            kind, "of", lambda *args, plain=plain, **options: _noted(made, plain(*args, **options))
+        )
+    values = [0.003, 0.01, 0.1]
+    points = cvxscreen.path(problem, values=values, tol=1e-8).points
+    assert len(made) == (1 if shape[0] < 1000 else 2)
+    for value, point in zip(values, points, strict=True):
+        alone = cvxscreen.solve(problem.with_(C=value), tol=1e-8)
+        assert point.status == alone.status == "optimal"
+        assert point.objective == pytest.approx(alone.value, rel=3e-8)
+        assert certify(problem.with_(C=value), point.x, point.theta, tol=1e-8).ok
+
+
+def _noted(made: list, form):
+    if form is not None:
+        made.append(form)
+    return form
+
+
+def test_a_kept_form_is_of_the_same_data_alone() -> None:
+    """Other targets, weights or penalties of single coefficients make another one."""
+    problem = lasso(120, 100)
+    kept = KeptForm()
+    assert kept.at(problem) is None
+    kept.form = WithoutIntercept.of(problem)
+    again = kept.at(problem.with_(C=7.0))
+    fresh = WithoutIntercept.of(problem.with_(C=7.0))
+    x = np.random.default_rng(1).standard_normal(100)
+    assert again.equivalent.primal(x) == pytest.approx(fresh.equivalent.primal(x), rel=1e-12)
+    assert again.equivalent.C == 7.0
+    assert kept.at(lasso(120, 100)) is None  # equal data, but who knows
+    f = problem.losses
+    factors = np.where(np.arange(problem.n) == 3, 2.0, 1.0)
+    assert kept.at(replace(problem, losses=f.weighted(factors))) is None
+    assert kept.at(replace(problem, linear=np.eye(101)[0])) is None
+    heavier = replace(problem, losses=f.weighted(np.where(np.arange(problem.n) < 120, 1.0, 3.0)))
+    kappa = kept.at(heavier).equivalent.penalty.kappa
+    np.testing.assert_array_equal(kappa, heavier.losses.hi[120:])

@@ -6,11 +6,11 @@ from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, o
 
 rows = of("solvers/rows.py", "solvers/test_loop.py")
 record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
-centred = of("solvers/centred.py", "solvers/test_centred.py::"
+centred = of("solvers/reformulations.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
 carried = of("solvers/solution.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
-short = of("solvers/short_squares.py", "solvers/test_short_squares.py::"
+short = of("solvers/reformulations.py", "solvers/test_short_squares.py::"
            "test_both_are_the_same_function")
 answer = of("solvers/solution.py", "solvers/test_run.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
@@ -71,11 +71,16 @@ FAULTS = (
           "another problem is solved, and the data once more"),
     short("a triangle that leaves out what no coordinate reaches", DROPPED,
           "np.sqrt(max(left, 0.0))", "0.0 * left", "gaps are relative to another value"),
-    of("solvers/without_intercept.py", "solvers/test_without_intercept.py::"
+    of("solvers/reformulations.py", "solvers/test_without_intercept.py::"
        "test_it_is_the_problem_at_the_best_intercept")(
         "a lasso about the means of unweighted rows", DROPPED,
         "share = 1.0 / f.q", "share = np.ones(n)",
         "another problem is solved, and the one that was asked once more"),
+    of("solvers/reformulations.py", "solvers/test_without_intercept.py::"
+       "test_a_kept_form_is_of_the_same_data_alone")(
+        "a kept form with the losses that it was made of", STALE,
+        "losses = known.losses.scaled(factor)", "losses = known.losses",
+        "a path solves the problem at its first value, and each one that was asked once more"),
     short("losses with ends for squares", DROPPED, "ends and (f.q > 0.0).all()",
           "(f.q > 0.0).all()", "another problem is solved, and the data once more",
           "solvers/test_short_squares.py::test_what_is_left_as_it_is"),

@@ -1,0 +1,455 @@
+"""Problems in another form that is easier to solve, and the way there and back.
+
+`Reformulation` is the contract; `cvxscreen.solvers.loop.reformulated` finds the form that pays.
+Nothing is proven in it: an answer is certified on the problem as it was asked. A form that may lose
+digits is `lossy`, and where the certificate refuses its answer the problem is solved as it is, from
+there.
+
+`Centred`: features far from 0 beside an intercept, about their centre. ``<a_i, x> = <a_i - e_i mu,
+x> + e_i <mu, x>``, e the column of a coordinate that nothing holds, is the same problem with that
+coordinate larger by ``<mu, x>``. Years, prices and identifiers are features whose mean is a hundred
+or a million times their spread; systems of such columns are singular to rounding, and no solver
+gets to the end of them. The compiled path centres the copy of the data that it makes anyway
+(`compiled_path.segments`); this is for all others. Mostly no entry is rounded (`Centred.exact`),
+and the two problems are the same.
+
+`WithoutIntercept`: squares under an L1 norm, whose intercept is eliminated::
+
+    min_b  sum_i c_i (<x_i, w> + b - y_i)^2 / 2 = sum_i c_i (<x_i - m, w> - (y_i - l))^2 / 2,
+
+m and l the means of rows and targets with weights ``c_i``: beside absolute values of w alone
+nothing else knows b. What solves a lasso without an intercept knows its features; with one, their
+absolute values are d further terms, which is as quick where the rows are tall only.
+
+`ShortSquares`: squares of many terms in few coordinates, as those of a triangle::
+
+    sum_i (<a_i, x> - b_i)^2 / (2 q_i) = |R x - c|^2 / 2 + rho^2 / 2
+
+with ``A' Q^{-1} A = R' R``, ``R' c = A' Q^{-1} b`` and ``rho^2 = b' Q^{-1} b - |c|^2``: whatever
+stands beside the squares (an L1 norm, constraints, other squares), d + 1 terms are the n of the
+data. Cholesky's factor of a Gram matrix has half the digits of a triangle by reflections (Higham,
+"Accuracy and stability of numerical algorithms", 2002, section 20.4), and takes a tenth of the
+time.
+
+`columns.BoundsAsTerms` is imported by those who have very many bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from cvxscreen._support.limits import has_room
+from cvxscreen.core.losses import Losses, LossTerms
+from cvxscreen.core.penalty import L1
+from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.solution import Solution
+
+Array = NDArray[np.float64]
+
+
+class Reformulation(Protocol):
+    """A problem in another form that is easier to solve, and the way there and back."""
+
+    @property
+    def problem(self) -> Problem:
+        """The problem as it was asked."""
+        ...
+
+    @property
+    def equivalent(self) -> Problem:
+        """The problem in the other form."""
+        ...
+
+    @property
+    def lossy(self) -> bool:
+        """Whether digits may be lost in it that the problem has as it is."""
+        ...
+
+    def at(self, problem: Problem) -> Reformulation | None:
+        """The form of `problem`, of the same data with losses times a factor; None if it is not."""
+        ...
+
+    def apply(self, start: Start) -> Start:
+        """A start of the problem as one of `equivalent`."""
+        ...
+
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of the problem, certified there to `tol`."""
+        ...
+
+
+class KeptForm:
+    """The form of data that are solved again and again, their losses times a factor.
+
+    Attributes
+    ----------
+    form : Reformulation or None
+        The last one.
+    within : KeptForm
+        The same of the problem in that form.
+    """
+
+    form: Reformulation | None = None
+
+    @cached_property
+    def within(self) -> KeptForm:
+        """What a form of a form is kept in."""
+        return KeptForm()
+
+    def at(self, problem: Problem) -> Reformulation | None:
+        """That of `problem`, if it is of the same data."""
+        if self.form is None or problem.design is not self.form.problem.design:
+            return None
+        return self.form.at(problem)
+
+
+# -- features far from 0 --------------------------------------------------------------------------
+
+
+FAR = 30.0
+"""Features are centred whose mean is so many times their spread. (Absolute losses without a
+penalty, 300 x 5: a vertex is found in 10 ms at 0 and at 10, in 130 at 100, never at 100,000.)"""
+
+SAMPLE = 64
+"""Rows that tell centre and spread: any point near the data will do, so no pass is made."""
+
+WITHIN = 0.51
+"""Of the centre, and its inverse: between them an entry is within a factor 2 of it."""
+
+
+class Centred(NamedTuple):
+    """A problem about the centre of its features: a `Reformulation`.
+
+    Attributes
+    ----------
+    problem, equivalent : Problem
+    free : int
+        The coordinate that takes up the shift.
+    mean : array, shape (d,)
+        The shift, 0 where features are near enough.
+    """
+
+    problem: Problem
+    equivalent: Problem
+    free: int
+    mean: Array
+
+    @property
+    def lossy(self) -> bool:
+        """No: the data as they are lose more."""
+        return False
+
+    @classmethod
+    def of(cls, problem: Problem) -> Centred | None:
+        """`problem` centred; None where no feature is far off, or nothing could take it up."""
+        design, side = problem.design, problem.side
+        if not isinstance(design, Rows) or design.sparse or problem.penalty is not None:
+            return None
+        if not isinstance(problem.quadratic, Quadratic) or problem.drift or problem.imbalance:
+            return None
+        held = ~problem.quadratic.untouched
+        if held.all():
+            return None
+        n, p = design.matrix.shape
+        at = np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.intp)
+        few = np.hstack([design.matrix[at].astype(np.float64), design.extra[at]])
+        if side is not None:
+            held = held | (abs(side.matrix).sum(axis=0) > 0)
+        free = _intercept(few, held)
+        if free is None:
+            return None
+        rows = few[few[:, free] != 0.0]
+        points = np.sort(rows[:, :p] / rows[:, free, None], axis=0)
+        centre = points[len(rows) // 2]  # one of them: about it the same rows have the centre 0
+        far = (np.abs(centre) > FAR * points.std(axis=0)) & (points[0] < points[-1])
+        if not far.any():
+            return None
+        if not has_room(8 * n * p):
+            return None
+        centre = np.where(far, centre, 0.0)
+        column = design.matrix[:, free] if free < p else design.extra[:, free - p]
+        matrix = design.matrix - np.multiply.outer(column.astype(np.float64), centre)
+        mean = np.zeros(problem.d)
+        mean[:p] = centre
+        equivalent = replace(
+            problem, design=Rows(matrix, design.scale, design.extra, known=True),
+            linear=problem.linear - problem.linear[free] * mean,
+        )
+        return cls(problem, equivalent, free, mean)
+
+    @property
+    def exact(self) -> bool:
+        """Whether no entry has been rounded, so that both problems have the same margins.
+
+        Sterbenz (1974): a difference of numbers within a factor 2 of each other is exact.
+        """
+        design, far = cast(Rows, self.problem.design), np.flatnonzero(self.mean)
+        p = design.matrix.shape[1]
+        ones = design.extra[:, self.free - p] if self.free >= p else design.matrix[:, self.free]
+        if self.problem.linear[self.free] or not (ones == 1.0).all():
+            return False
+        share = design.matrix[:, far] / self.mean[far]
+        return bool(((share > WITHIN) & (share < 1.0 / WITHIN)).all())
+
+    def at(self, problem: Problem) -> Centred | None:
+        """None: its one pass over the data is soon made again."""
+        return None
+
+    def apply(self, start: Start) -> Start:
+        """A start as one of `equivalent`."""
+        x = start.x.copy()
+        x[self.free] += self.mean @ x
+        return Start(x, start.theta, multipliers=start.multipliers)
+
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`."""
+        x = found.x.copy()
+        x[self.free] -= self.mean @ x
+        return found.carried_to(self.problem, x, found.theta, found.multipliers, tol)
+
+
+def _intercept(few: Array, held: NDArray[np.bool_]) -> int | None:
+    """A coordinate that is not `held`, by squares or constraints, and one number in `few` rows.
+
+    But for its sign, which may be a label's, and for rows of a penalty, which it is not in.
+    """
+    size = np.abs(few)
+    one = size.max(axis=0, initial=0.0)
+    found = np.flatnonzero(~held & (one > 0.0) & ((size == one) | (size == 0.0)).all(axis=0))
+    return int(found[-1]) if len(found) else None
+
+
+# -- a lasso with an intercept --------------------------------------------------------------------
+
+
+FILLED = 0.3
+"""Share of the entries from which on rows that are stored as sparse are taken as dense: those of
+data in fewer rows than columns are, beside the unit rows of the absolute values."""
+
+ROWS = 50
+"""Rows for each coordinate up to which it pays for one solve (features kept by weights of 0.1 and
+0.01 of the largest, CPU ms as terms and so: 800 x 400 53 to 70 and 340 to 370 -> 7 and 33 to 42,
+2,000 x 400 55 and 350 to 450 -> 16 and 60, 1,200 x 1,500 1,300 to 1,800 and 7,000 -> 47 and 113,
+3,000 x 300 88 and 100 -> 72 and 76, 5,000 x 100 16 to 26 -> 14; 50,000 x 50 37 to 54 -> 44 to
+56)."""
+
+
+class WithoutIntercept(NamedTuple):
+    """A lasso whose intercept is eliminated.
+
+    Attributes
+    ----------
+    problem, equivalent : Problem
+    rows : Rows
+        Of the squares, the column of the intercept last.
+    squares : LossTerms
+    """
+
+    problem: Problem
+    equivalent: Problem
+    rows: Rows
+    squares: LossTerms
+
+    @property
+    def lossy(self) -> bool:
+        """Yes: features and targets are rounded."""
+        return True
+
+    @classmethod
+    def of(cls, problem: Problem, *, often: bool = False) -> WithoutIntercept | None:
+        """`problem` so; None where it is no such lasso, or its rows are sparse.
+
+        Nor where they are tall, unless it is to be solved `often`.
+        """
+        n, d = _data_rows(problem), problem.d
+        if not n or not (often or n <= ROWS * d):
+            return None
+        design, f = cast(Rows, problem.design), problem.losses.take(np.arange(n))
+        matrix = design.matrix[:n]
+        if sp.issparse(matrix):
+            if matrix.nnz < FILLED * n * (d - 1):
+                return None
+            matrix = matrix.toarray()
+        rows = Rows(matrix, None, design.extra[:n], known=True)
+        if rows.extra.shape[1] != 1 or not (rows.extra == 1.0).all():
+            return None
+        if not has_room(8 * n * d):
+            return None
+        share = 1.0 / f.q
+        share /= share.sum()
+        b, ends = f.b - share @ f.b, np.full(n, np.inf)
+        equivalent = replace(
+            problem, design=Rows(matrix - share @ matrix, known=True),
+            losses=Losses(b, 0.0 * b, f.q, -ends, ends),
+            quadratic=ZeroQuadratic(np.zeros(d - 1)), linear=np.zeros(d - 1), layout=None,
+            penalty=L1(problem.losses.hi[n:].copy()),
+        )
+        return cls(problem, equivalent, rows, f)
+
+    def at(self, problem: Problem) -> WithoutIntercept | None:
+        """The form of `problem`, whose squares are those of the same data times a factor."""
+        n = len(self.squares)
+        if _data_rows(problem) != n:
+            return None
+        squares = problem.losses.take(np.arange(n))
+        factor = squares.factor_of(self.squares)
+        if factor is None:
+            return None
+        known = self.equivalent
+        equivalent = _again(
+            problem, known, factor, quadratic=known.quadratic, linear=known.linear,
+            penalty=L1(problem.losses.hi[n:].copy()),
+        )
+        return WithoutIntercept(problem, equivalent, self.rows, squares)
+
+    def apply(self, start: Start) -> Start:
+        """A start of the problem as one of `equivalent`."""
+        x = start.x[:-1]
+        return Start(x, self.equivalent.losses.slope(self.equivalent.design.forward(x)))
+
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`.
+
+        The intercept is the weighted mean of what is left. Slopes are those at x, made smaller
+        until the absolute values can balance them.
+        """
+        x, f, kappa = np.append(found.x, 0.0), self.squares, self.problem.losses.hi[-len(found.x):]
+        theta = np.zeros(self.problem.n)
+        if np.isfinite(x).all():
+            t = self.rows.forward(x)
+            x[-1] = float((f.b - t) @ (1.0 / f.q)) / float((1.0 / f.q).sum())
+            slopes = f.slope(t + x[-1])
+            pull = self.rows.adjoint(slopes)[:-1]
+            room = float(np.max(np.abs(pull) / kappa, initial=1.0))
+            theta = np.concatenate([slopes, -pull]) / room
+            np.clip(theta, self.problem.losses.lo, self.problem.losses.hi, out=theta)
+        return found.carried_to(self.problem, x, theta, np.zeros(0), tol)
+
+
+def _data_rows(problem: Problem) -> int:
+    """Squares of a lasso with an intercept, beside its absolute values; 0 if it is none."""
+    layout, design, d = problem.layout, problem.design, problem.d
+    if layout is None or not (layout.intercept and layout.penalty_terms == d - 1):
+        return 0
+    if not isinstance(design, Rows) or problem.side is not None or problem.penalty is not None:
+        return 0
+    if problem.drift or problem.imbalance or problem.linear.any():
+        return 0
+    if problem.quadratic.matrix is not None or problem.quadratic.diagonal.any():
+        return 0
+    n = problem.n - layout.penalty_terms
+    if design.scale is not None or not squares_alone(problem.losses.take(np.arange(n))):
+        return 0
+    weighs = (problem.losses.hi[n:] > 0.0).all()  # a slope of 0 can be made no smaller
+    return n if weighs else 0
+
+
+# -- tall squares ---------------------------------------------------------------------------------
+
+
+TALL, COLUMNS, ENTRIES = 5, 500, 100_000
+"""Terms for each coordinate, coordinates up to which, and entries of the data from which on it pays
+(lasso by the built-in solvers at weights of 0.3, 0.05 and 0.001 of the largest, CPU, loaded
+machine: 2,500 x 40 13, 14 and 19 -> 12, 11 and 7 ms; 20,000 x 50 29, 25 and 88 -> 18, 19 and 18;
+100,000 x 30 77, 81 and 244 -> 41, 53 and 56; 5,000 x 300 39, 59 and 212 -> 39, 35 and 49; at three
+terms for each of 300 and 1,000 coordinates 14 to 1,150 -> 11 to 540, and 55 -> 127 in one case)."""
+
+DIGITS = 1e-6
+"""Least diagonal entry of R, as a share of the largest: below, what Cholesky's method loses is too
+much of the rest."""
+
+
+class ShortSquares(NamedTuple):
+    """A problem of squares with as many terms as coordinates: a `Reformulation`.
+
+    Attributes
+    ----------
+    problem, equivalent : Problem
+    """
+
+    problem: Problem
+    equivalent: Problem
+
+    @property
+    def lossy(self) -> bool:
+        """Yes: half of them."""
+        return True
+
+    @classmethod
+    def of(cls, problem: Problem) -> ShortSquares | None:
+        """`problem` so; None where it has other losses, or is not tall or well-conditioned."""
+        design, f, (n, d) = problem.design, problem.losses, problem.design.shape
+        if not isinstance(design, Rows) or n < TALL * (d + 1) or d > COLUMNS or n * d < ENTRIES:
+            return None
+        if _beside_squares(problem) or not squares_alone(f):
+            return None
+        weights = 1.0 / f.q
+        gram, pull = design.weighted_gram(None, weights), design.adjoint(weights * f.b)
+        try:
+            triangle = np.linalg.cholesky(gram).T
+        except np.linalg.LinAlgError:
+            return None
+        diagonal = triangle.diagonal()
+        if not diagonal.min() > DIGITS * diagonal.max():
+            return None
+        c = solve_triangular(triangle, pull, trans="T")
+        left = float(weights * f.b @ f.b - c @ c)
+        rows = Rows(np.vstack([triangle, np.zeros(d)]), known=True)
+        none, ends = np.zeros(d + 1), np.full(d + 1, np.inf)
+        targets = np.append(c, np.sqrt(max(left, 0.0)))
+        losses = Losses(targets, none, none + 1.0, -ends, ends)
+        return cls(problem, replace(problem, design=rows, losses=losses, layout=None))
+
+    def at(self, problem: Problem) -> ShortSquares | None:
+        """The form of `problem`, whose squares are those of the same data times a factor."""
+        if _beside_squares(problem):
+            return None
+        factor = problem.losses.factor_of(self.problem.losses)
+        if factor is None:
+            return None
+        return ShortSquares(problem, _again(problem, self.equivalent, factor))
+
+    def apply(self, start: Start) -> Start:
+        """A start as one of `equivalent`."""
+        theta = self.equivalent.losses.slope(self.equivalent.design.forward(start.x))
+        return Start(start.x, theta, multipliers=start.multipliers)
+
+    def invert(self, found: Solution, tol: float) -> Solution:
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`.
+
+        Its slopes are those at x; the certificate shrinks what an L1 norm does not let pass.
+        """
+        theta = found.theta
+        if np.isfinite(found.x).all():
+            theta = self.problem.losses.slope(self.problem.design.forward(found.x))
+        return found.carried_to(self.problem, found.x, theta, found.multipliers, tol)
+
+
+def _beside_squares(problem: Problem) -> bool:
+    """Whether a problem has what a triangle cannot stand beside."""
+    penalised = problem.penalty is not None and not isinstance(problem.penalty, L1)
+    return bool(penalised or problem.drift or problem.imbalance)
+
+
+def squares_alone(f: LossTerms) -> bool:
+    """Whether all terms are squares, without a kink or an end."""
+    ends = np.isinf(f.lo).all() and np.isinf(f.hi).all()
+    return bool(ends and (f.q > 0.0).all() and not f.e.any())
+
+
+def _again(problem: Problem, known: Problem, factor: float, **changed: Any) -> Problem:
+    """`problem` with the rows of `known`, `factor` times its losses, and what has `changed`."""
+    losses = known.losses.scaled(factor)
+    again = replace(problem, design=known.design, losses=losses, layout=None, **changed)
+    again.known.inherit_rows(known.known, form=None)
+    again.known.inherit_columns(known.known, same_losses=False)
+    return again
