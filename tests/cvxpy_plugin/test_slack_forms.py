@@ -139,12 +139,51 @@ TAKEN: dict[str, Callable[[Variables], Form]] = {
     "parts of a residual beside another slack": lambda s: (
         minimise(s.ridge, cp.sum(s.u + s.v), 0.5 * cp.sum(s.xi)),
         [s.u >= 0, s.v >= 0, s.residual == s.u - s.v, s.xi >= 1 - s.margin, s.xi >= 0]),
-}
-
-LEFT: dict[str, Callable[[Variables], Form]] = {
+    "parts, both squared": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), 3.0 * cp.sum_squares(s.v)),
+        [-s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, both squared alike": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, squares weighted": lambda s: (
+        cp.Maximize(-weights @ cp.square(s.pos) - cp.quad_over_lin(s.v, 0.4) - s.ridge),
+        [s.residual - s.pos + s.v == 0, -s.v <= 0, s.w >= -1, cp.sum(s.w) == 0.1]),
+    "parts, squares of multiples": lambda s: (
+        minimise(s.ridge, cp.sum_squares(-2 * s.u), cp.sum(cp.square(cp.multiply(weights, s.v)))),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, one doubled": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
+        [s.residual == 2 * s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, squared and multiplied": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v), 0.3 * cp.sum(s.v)),
+        [s.v / 3 + s.residual == 0.5 * s.u, s.u >= 0, s.v >= 0]),
+    "parts, their difference multiplied": lambda s: (
+        minimise(s.ridge, 0.3 * cp.sum_squares(s.u), cp.sum_squares(s.v)),
+        [-2 * (s.u - s.v) - s.residual == 0, s.u >= 0, s.v >= 0]),
+    "parts, one squared": lambda s: (
+        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v), cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, a line and a square": lambda s: (
+        minimise(s.ridge, 0.4 * cp.sum(s.u), 0.2 * cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, lines and squares": lambda s: (
+        minimise(s.ridge, weights @ (s.u + 0.5 * s.v), cp.sum(0.1 * s.u**2 + 0.4 * s.v**2)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
     "squared as well": lambda s: (
         minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum_squares(s.xi)),
         [s.xi >= 0, s.xi >= 1 - s.margin]),
+    "squared as well, on another scale": lambda s: (
+        minimise(s.ridge, cp.sum(s.pos), weights @ cp.square(s.pos)),
+        [3 * s.pos >= 1 - s.margin]),
+    "squared as well, without a floor": lambda s: (
+        minimise(s.ridge, 0.3 * cp.sum(s.xi), cp.sum_squares(s.xi)),
+        [s.xi >= s.residual, -s.residual <= s.xi]),
+    "squares in two bounds": lambda s: (
+        minimise(s.ridge, 0.7 * cp.sum(s.u), cp.sum_squares(s.u), 0.2 * cp.sum_squares(s.v)),
+        [s.u >= 0, s.residual <= 0.1 + s.u, -s.residual <= 0.3 + s.v]),
+}
+
+LEFT: dict[str, Callable[[Variables], Form]] = {
     "bounded above": lambda s: (
         minimise(s.ridge, cp.sum(s.xi)), [s.xi >= 0, s.xi <= 50, s.xi >= 1 - s.margin]),
     "bounded above by an attribute": lambda s: (
@@ -209,9 +248,6 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
     "parts, of one sign": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
         [s.residual + 50.0 == s.u + s.v, s.u >= 0, s.v >= 0]),
-    "parts, both squared": lambda s: (
-        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v)),
-        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
     "parts, without a cost and shared": lambda s: (
         minimise(s.ridge, cp.sum(s.u)),
         [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.v[0] + s.v[1] <= 5.0]),
@@ -232,18 +268,35 @@ LEFT: dict[str, Callable[[Variables], Form]] = {
     "parts, one held twice": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
         [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.u[3] <= 0.2]),
-    "parts, one doubled": lambda s: (
-        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
-        [s.residual == 2 * s.u - s.v, s.u >= 0, s.v >= 0]),
     "parts, one in another order as well": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
         [s.residual == s.u - s.v + 0.1 * s.u[::-1], s.u >= 0, s.v >= 0]),
     "three parts": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v), 2.0 * cp.sum(s.pos)),
         [s.residual == s.u - s.v + s.pos, s.u >= 0, s.v >= 0]),
-    "parts, one squared": lambda s: (
-        minimise(s.ridge, cp.sum(s.u), cp.sum(s.v), cp.sum_squares(s.v)),
+    "parts, squared, without floors": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), 3.0 * cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0]),
+    "parts, squared, some without a cost": lambda s: (
+        minimise(s.ridge, np.r_[0.0, weights[1:]] @ cp.square(s.u), cp.sum_squares(s.v)),
         [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, squared, one with a gain": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), 2.0 * cp.sum_squares(s.v), -0.1 * cp.sum(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, the square of their sum": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u + s.v), cp.sum_squares(s.v)),
+        [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]),
+    "parts, of one sign, multiplied": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v)),
+        [s.residual + 50.0 == 2 * (s.u + s.v), s.u >= 0, s.v >= 0]),
+    "parts, multiplied by vectors": lambda s: (
+        minimise(s.ridge, cp.sum_squares(s.u), cp.sum_squares(s.v)),
+        [s.residual == cp.multiply(weights, s.u) - s.v, s.u >= 0, s.v >= 0]),
+    "squared as well, without its floor": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum_squares(s.xi)), [s.xi >= 1 - s.margin]),
+    "squared as well, a lower floor": lambda s: (
+        minimise(s.ridge, cp.sum(s.xi), 0.1 * cp.sum_squares(s.xi)),
+        [s.xi >= -1, s.xi >= 1 - s.margin]),
     "parts in two equalities": lambda s: (
         minimise(s.ridge, cp.sum(s.u), cp.sum(s.v)),
         [s.residual == s.u - s.v, s.u >= 0, s.v >= 0, s.u[:2] == s.v[:2]]),
@@ -292,9 +345,25 @@ def test_near_misses_are_left_to_the_cone_form(name: str) -> None:
 
 def test_other_powers_are_no_squares() -> None:
     s = Variables()
+    for norm in (cp.norm(s.pos, 3), cp.norm1(s.pos)):
+        assert not slacks(cp.Problem(minimise(s.ridge, norm**2), [s.pos >= 1 - s.margin]))
     for power in (1.5, 3, 4):
         cost = cp.sum(cp.power(s.pos, power))
         assert not slacks(cp.Problem(minimise(s.ridge, cost), [s.pos >= 1 - s.margin]))
+
+
+def test_squared_norms_are_squares() -> None:
+    s = Variables()
+    parted = [s.residual == s.u - s.v, s.u >= 0, s.v >= 0]
+    norms = cp.Problem(
+        minimise(s.ridge, 2.0 * cp.norm(s.u) ** 2, cp.square(cp.norm(s.v / 3.0))), parted)
+    squares = cp.Problem(
+        minimise(s.ridge, 2.0 * cp.sum_squares(s.u), cp.sum_squares(s.v) / 9.0), parted)
+    assert len(slacks(norms)) == 4
+    for ours, other in zip(read_losses(norms), read_losses(squares), strict=True):
+        np.testing.assert_allclose(ours.weight, other.weight)
+    value = norms.solve(method="screen", solver="builtin")
+    assert value == pytest.approx(squares.solve(solver="CLARABEL"), rel=1e-7)
 
 
 def test_numbers_in_parameters() -> None:
@@ -310,11 +379,14 @@ def test_numbers_in_parameters() -> None:
     squared = cp.Problem(
         minimise(s.ridge, C * cp.sum_squares(s.xi)),
         [s.residual <= eps + s.xi, -s.residual <= eps + s.xi])
+    expectile = cp.Problem(
+        minimise(s.ridge, C * cp.sum_squares(s.u), cp.sum_squares(s.v), eps * cp.sum(s.u + s.v)),
+        [s.u >= 0, s.v >= 0, s.residual == s.u - s.v])
     labels.value = y
     steps = ((1.0, 0.3, 1.0), (2.0, 0.3, 1.0), (2.0, 0.1, -1.0), (0.0, 0.1, 1.0), (1.0, 0.0, 1.0))
     for C.value, eps.value, sign in steps:
         labels.value = sign * y
-        for problem in (tube, hinge, squared):
+        for problem in (tube, hinge, squared, expectile):
             problem.solve(method="screen", tol=1e-9, solver="builtin")
             value, duals = problem.value, [c.dual_value for c in problem.constraints]
             assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), abs=1e-6)
@@ -336,6 +408,26 @@ def test_a_matrix_of_slacks() -> None:
     assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), rel=1e-8)
     np.testing.assert_allclose(Z, Xi.value, atol=1e-5)
     np.testing.assert_allclose(dual, problem.constraints[1].dual_value, atol=1e-4)
+
+
+def test_matrices_that_part_residuals() -> None:
+    """Costs by column and by row, summed along an axis; each entry has its own."""
+    W, U, V = cp.Variable((P, 3)), cp.Variable((N, 3)), cp.Variable((N, 3), nonneg=True)
+    Y = X @ rng.standard_normal((P, 3)) + rng.standard_normal((N, 3))
+    cost = np.array([1.0, 2.0, 0.5]) @ cp.sum(cp.square(U), axis=0)
+    rows = weights @ cp.sum(V, axis=1, keepdims=True)
+    for more in (cp.sum(rows), 0.3 * cp.sum_squares(V) + cp.sum(rows)):
+        problem = cp.Problem(
+            cp.Minimize(0.5 * cp.sum_squares(W) + cost + more), [Y == X @ W + U - V, U >= 0])
+        assert len(slacks(problem)) > 2
+        problem.solve(method="screen", tol=1e-10, solver="builtin")
+        value, parts = problem.value, (W.value, U.value, V.value)
+        duals = [constraint.dual_value for constraint in problem.constraints]
+        assert value == pytest.approx(problem.solve(solver="CLARABEL", **TIGHT), rel=1e-8)
+        for ours, variable in zip(parts, (W, U, V), strict=True):
+            np.testing.assert_allclose(ours, variable.value, atol=1e-4)
+        for ours, constraint in zip(duals, problem.constraints, strict=True):
+            np.testing.assert_allclose(ours, constraint.dual_value, atol=2e-3)
 
 
 def test_multipliers_are_shares_of_the_slope() -> None:
@@ -380,6 +472,26 @@ def test_multipliers_of_parts_of_a_residual() -> None:
     u.value, v.value = slack.values(t)
     for constraint, excess in zip(made, slack.excesses(t), strict=True):
         np.testing.assert_allclose(constraint.args[0].value - constraint.args[1].value, excess)
+
+
+def test_multipliers_of_parts_add_up() -> None:
+    """Of ``c_u u + d_u u^2 + d_v v^2`` with ``2 u - v/2 = t``: what each part costs at the margin
+    less what the equality pays for it."""
+    t, c = np.linspace(-3.0, 3.0, 13), np.linspace(1.0, 2.0, 13)
+    u, v = cp.Variable(13), cp.Variable(13)
+    made, factors = (2 * u - v / 2 == t, u >= 0, v >= 0), (2.0, 0.5)
+    first = SplitSlack((u, v), made, (-1, 0, 1), 1.0, (1.0, 0.0), factors)
+    second = SplitSlack((u, v), made, (-1, 0, 1), 1.0, (0.0, 0.0), factors)
+    u.value, v.value = first.values(t)
+    assert max(constraint.violation().max() for constraint in made) <= 1e-15
+    line, square = np.where(t > 0, c, 0.0), np.where(t > 0, 3.0 * t, 5.0 * t)
+    found = [list(part.multipliers(slope, c).values())
+             for part, slope in ((first, line), (second, square))]
+    equality, of_u, of_v = (sum(pair) for pair in zip(*found, strict=True))
+    np.testing.assert_allclose(equality, -(line + square))
+    marginal = np.where(t > 0, 2.0 * (c + 3.0 * t), 2.0 * c), np.where(t < 0, -0.5 * 5.0 * t, 0.0)
+    np.testing.assert_allclose(of_u, marginal[0] + 2.0 * equality, atol=1e-14)
+    np.testing.assert_allclose(of_v, marginal[1] - 0.5 * equality, atol=1e-14)
 
 
 def test_parts_that_may_be_negative_are_left() -> None:

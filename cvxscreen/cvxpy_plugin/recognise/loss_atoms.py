@@ -21,9 +21,13 @@ are then taken out of the problem (`Slack`), and come back with the solution: ``
 bound, and the multipliers of its bounds are the shares of the loss's slope. Squares of slacks,
 ``<c, xi^2>``, are read in the same way; there zero is a bound even where nobody wrote it, as a
 square pulls its slack no lower. So are two slacks that part a residual between them (`SplitSlack`),
-as linear programs for quantiles have them::
+as linear programs for quantiles have them, and with squares expectiles::
 
-    minimise  F(w) + <c_u, u> + <c_v, v>     subject to     y - X w = u - v,     u, v >= 0
+    minimise  F(w) + <c_u, u> + <d_u, u^2> + <c_v, v> + <d_v, v^2>
+    subject to     y - X w = u - v,     u, v >= 0
+
+A slack with a linear and a squared cost is two losses of one argument, and `u` and `v` are up to
+three: values are the same by all of them, multipliers add up.
 
 Numbers are read at the parameters' present values; `read_losses` reads them again.
 """
@@ -31,7 +35,7 @@ Numbers are read at the parameters' present values; `read_losses` reads them aga
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache, reduce
@@ -250,7 +254,7 @@ class Slack(Immutable):
 
 
 class SplitSlack(Immutable):
-    """Two slack variables of the user's with ``u - v = t`` for arguments t: its two parts.
+    """Two slack variables of the user's with ``f_u u - f_v v = t`` for arguments t: its two parts.
 
     Attributes
     ----------
@@ -263,9 +267,10 @@ class SplitSlack(Immutable):
     sign : float
         Of ``u`` in what the equality puts at 0, its left side minus its right one.
     shares : tuple of float or array
-        Costs of ``u`` and ``v``, as parts of the group's weight.
-    squared : bool
-        It is the square of one of them that costs, and the other costs nothing.
+        Slopes of the loss right and left of 0, as parts of the group's weight: of ``u`` and ``v``
+        what they cost, divided by their factors; 0 where squares cost.
+    factors : tuple of float
+        ``f_u`` and ``f_v``, positive.
     """
 
     variables: tuple[Any, Any]
@@ -273,15 +278,16 @@ class SplitSlack(Immutable):
     owners: tuple[int, ...]
     sign: float
     shares: tuple[Any, Any]
-    squared: bool = False
+    factors: tuple[float, float] = (1.0, 1.0)
 
     def values(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """The entries of each of `variables` at `index`, the arguments there being given."""
-        return [np.maximum(arguments, 0.0), np.maximum(-arguments, 0.0)]
+        first, second = self.factors
+        return [np.maximum(arguments, 0.0) / first, np.maximum(-arguments, 0.0) / second]
 
     def excesses(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """What the left sides of the constraints exceed the right ones by, with these values."""
-        below = (-np.maximum(arguments, 0.0), -np.maximum(-arguments, 0.0), 0.0 * arguments)
+        below = (*(-part for part in self.values(arguments)), 0.0 * arguments)
         return [below[owner] for owner in self.owners]
 
     def multipliers(self, slope: Array, weight: Array) -> dict[int, Any]:
@@ -296,9 +302,10 @@ class SplitSlack(Immutable):
             Of the losses, weights included.
         weight : array, shape (k,)
         """
-        # A square pulls as much as its slope says.
-        costs = [(np.abs(slope) if self.squared else weight) * share for share in self.shares]
-        left = [np.maximum(costs[0] - slope, 0.0), np.maximum(costs[1] + slope, 0.0)]
+        left = [
+            factor * np.maximum(weight * share - pull, 0.0)
+            for factor, share, pull in zip(self.factors, self.shares, (slope, -slope), strict=True)
+        ]
         shape = self.variables[0].shape
         out = {}
         for constraint, owner in zip(self.constraints, self.owners, strict=True):
@@ -1005,16 +1012,12 @@ def _slack_losses(
         return [], rest
     costs = [_slack_costs(part.expr, factor) for part, factor in rest]
     wanted: dict[int, Any] = {}
-    total: dict[int, Array] = {}
-    powers: dict[int, set[int]] = {}
+    total: dict[int, _Costs] = {}
     for variable, weight, power in (term for cost in costs for term in cost):
-        powers.setdefault(variable.id, set()).add(power)
         if variable.size > 1:  # of a loop over scalars the rules make one group
             wanted[variable.id] = variable
-            key = variable.id
-            total[key] = total[key] + weight if key in total else weight
-    for key in [key for key in wanted if len(powers[key]) > 1]:
-        del wanted[key]
+            paid = total.setdefault(variable.id, {})
+            paid[power] = paid[power] + weight if power in paid else weight
     # What occurs elsewhere in the objective is no slack.
     others = [part.expr for (part, _), cost in zip(rest, costs, strict=True) if not cost]
     for expr in [*others, *(group.argument for group in groups)]:
@@ -1027,24 +1030,21 @@ def _slack_losses(
         variable.id: variable for variable in problem.variables()
         if variable.id not in costly and variable.shape in shapes
     }
-    total |= {key: np.zeros(variable.size) for key, variable in idle.items()}
+    total |= {key: {} for key in idle}
     holding: dict[int, list[Any]] = {key: [] for key in (*wanted, *idle)}
     for constraint in problem.constraints:
         for variable in constraint.variables():
             if variable.id in holding:
                 holding[variable.id].append(constraint)
-    found: dict[int, LossGroup] = {}
+    found: dict[int, tuple[LossGroup, ...]] = {}
     for key, variable in wanted.items():
         equal = [c for c in holding[key] if type(c).__name__ == "Equality"]
         try:
             if not equal:
-                found[key] = _slack_group(variable, total[key], holding[key], powers[key] == {2})
+                found[key] = _slack_groups(variable, total[key], holding[key])
             elif key not in found:
-                squared = powers[key] == {2}
-                paying = {k: v for k, v in wanted.items() if powers[k] == {1} and not squared}
-                may = {**idle, **paying, key: variable}
-                pair, group = _split_group(equal[0], may, total, holding, squared)
-                found |= {slack.id: group for slack in pair}
+                pair, split = _split_groups(equal[0], {**idle, **wanted}, total, holding)
+                found |= {slack.id: split for slack in pair}
         except OtherForm:
             continue
     # A bound of two slacks, and a cost that is shared with what is no slack, are for the rules.
@@ -1068,7 +1068,7 @@ def _slack_losses(
         pair for pair, cost in zip(rest, costs, strict=True)
         if not cost or any(v.id not in found for v, _, _ in cost)
     ]
-    return list(dict.fromkeys(found.values())), left
+    return [group for groups in dict.fromkeys(found.values()) for group in groups], left
 
 
 def slack_variables(problem: Any, least: int) -> dict[Any, list[Any]]:
@@ -1116,20 +1116,21 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
     kind = type(expr).__name__
     if isinstance(expr, cp.Variable):
         found.append((expr, np.broadcast_to(weight, expr.size), 1))
-    elif kind in ("Power", "PowerApprox") and isinstance(expr.args[0], cp.Variable):
-        if float(_values(expr.p, 1)[0]) != 2.0:
-            raise OtherForm
-        found.append((expr.args[0], np.broadcast_to(weight, expr.size), 2))
-    elif kind == "quad_over_lin" and expr.size == 1:
-        inside = expr.args[0]
-        while type(inside).__name__ == "reshape":  # as `norm(., "fro")` has it
-            inside = inside.args[0]
-        if not (isinstance(inside, cp.Variable) and expr.args[1].is_constant()):
-            raise OtherForm
+    elif kind in ("Power", "PowerApprox") and float(_values(expr.p, 1)[0]) == 2.0:
+        inner = expr.args[0]
+        if type(inner).__name__ in ("Pnorm", "PnormApprox") and inner.p == 2 and expr.size == 1:
+            inner = inner.args[0]
+        _weigh_squares(inner, np.broadcast_to(weight, inner.size), found)
+    elif kind == "quad_over_lin" and expr.size == 1 and expr.args[1].is_constant():
         each = weight / _values(expr.args[1], 1)
-        found.append((inside, np.broadcast_to(each, inside.size), 2))
-    elif kind == "Sum" and expr.size == 1:
-        _weigh_variables(expr.args[0], np.broadcast_to(weight, expr.args[0].size), found)
+        _weigh_squares(expr.args[0], np.broadcast_to(each, expr.args[0].size), found)
+    elif kind == "Sum":
+        inner, axis = expr.args[0], expr.axis
+        if axis is not None:
+            kept = weight.reshape(expr.shape, order="F")
+            kept = kept if expr.keepdims else np.expand_dims(kept, axis)
+            weight = np.broadcast_to(kept, inner.shape).flatten(order="F")
+        _weigh_variables(inner, np.broadcast_to(weight, inner.size), found)
     elif kind == "AddExpression" and all(arg.size == expr.size for arg in expr.args):
         for arg in expr.args:
             _weigh_variables(arg, weight, found)
@@ -1150,15 +1151,47 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
         raise OtherForm
 
 
-def _slack_group(
-    variable: Any, weight: Array, constraints: list[Any], squared: bool
-) -> LossGroup:
+def _weigh_squares(expr: Any, weight: Array, found: list[tuple[Any, Array, int]]) -> None:
+    """Collect ``<weight, vec(expr)^2>``: squares of variables that numbers multiply or not."""
+    while not isinstance(expr, cp.Variable):
+        kind = type(expr).__name__
+        if kind in ("reshape", "NegExpression"):  # as `norm(., "fro")` has it
+            if kind == "reshape" and expr.order != "F":
+                raise OtherForm
+            expr = expr.args[0]
+        elif kind in ("multiply", "DivExpression", "MulExpression"):
+            scaled = _scaled(expr)
+            if scaled is None or scaled[0].size != expr.size:
+                raise OtherForm
+            expr, weight = scaled[0], weight * scaled[1] ** 2
+        else:
+            raise OtherForm
+    found.append((expr, weight, 2))
+
+
+_Costs = dict[int, Array]
+"""What a slack's entries cost by power: 1, 2, both, or nothing."""
+
+
+def _paid(costs: _Costs) -> _Costs:
+    """Those of `costs` that are not 0 everywhere, which then must be positive everywhere."""
+    paid = {power: weight for power, weight in sorted(costs.items()) if weight.any()}
+    if not all((weight > 0).all() and np.isfinite(weight).all() for weight in paid.values()):
+        raise OtherForm
+    return paid
+
+
+def _slack_groups(
+    variable: Any, costs: _Costs, constraints: list[Any]
+) -> tuple[LossGroup, ...]:
     """The losses that `variable` is, where all of `constraints` are lower bounds of its entries."""
     given = {name for name, value in variable.attributes.items() if value not in (None, False)}
-    if not (given <= {"nonneg"} and (weight > 0).all() and np.isfinite(weight).all()):
+    paid = _paid(costs)
+    if not (given <= {"nonneg"} and paid):
         raise OtherForm
-    # A square does not go below zero by itself, so that zero as a bound has no multiplier.
-    lines = NOTHING if "nonneg" in given or squared else None
+    # A square does not go below zero by itself, so that zero as a bound has no multiplier. Beside a
+    # linear cost it does.
+    lines = NOTHING if "nonneg" in given or 1 not in paid else None
     owners, factors = [] if lines is None else [-1], []
     for position, constraint in enumerate(constraints):
         bound, factor = _lower_bound(constraint, variable)
@@ -1167,42 +1200,51 @@ def _slack_group(
         owners += [position] * len(bound.slopes)
     if lines is None:
         raise OtherForm
-    group = _folded(lines, weight, squared=squared)
     every = tuple(zip(owners, lines.slopes, lines.heights, strict=True))
     active = _active(lines)[2]
-    slack = Slack(variable, tuple(constraints), every, active, tuple(factors), squared)
-    return replace(group, slack=slack)
+    return tuple(
+        replace(
+            _folded(lines, weight, squared=power == 2),
+            slack=Slack(
+                variable, tuple(constraints), every, active, tuple(factors), squared=power == 2
+            ),
+        )
+        for power, weight in paid.items()
+    )
 
 
-def _split_group(
+def _split_groups(
     equality: Any,
     wanted: dict[int, Any],
-    total: dict[int, Array],
+    total: dict[int, _Costs],
     holding: dict[int, list[Any]],
-    squared: bool,
-) -> tuple[tuple[Any, Any], LossGroup]:
+) -> tuple[tuple[Any, Any], tuple[LossGroup, ...]]:
     """Two slacks of opposite sign in `equality`, and the losses that they are.
 
-    Nothing else may hold them but ``u, v >= 0``. Squares are those of one of them, and the other
-    costs nothing.
+    Nothing else may hold them but ``u, v >= 0``.
     """
-    signs: dict[int, float] = {}
+    factors: dict[int, float] = {}
     plus: list[Any] = []
     minus: list[Any] = []
-    for sign, part in _summands((1.0, equality.args[0]), (-1.0, equality.args[1])):
-        if isinstance(part, cp.Variable) and part.id in wanted and part.id not in signs:
-            signs[part.id] = sign
+    for factor, part in _summands((1.0, equality.args[0]), (-1.0, equality.args[1]), among=wanted):
+        if isinstance(part, cp.Variable) and part.id in wanted and part.id not in factors:
+            factors[part.id] = factor
         else:
-            (plus if sign > 0 else minus).append(part)
-    if sorted(signs.values()) != [-1.0, 1.0]:
+            (plus if factor > 0 else minus).append(_times(part, abs(factor)))
+    if len(factors) != 2 or np.prod(list(factors.values())) >= 0:
         raise OtherForm
-    if any(slack.id in signs for part in (*plus, *minus) for slack in part.variables()):
+    if any(slack.id in factors for part in (*plus, *minus) for slack in part.variables()):
         raise OtherForm
     # Either of the two may be called u. Of ``y - X w`` and its negative, the residual is taken.
     moving = [sum(not part.is_constant() for part in side) for side in (plus, minus)]
     sign = 1.0 if moving[0] > moving[1] else -1.0
     plus, minus = (minus, plus) if sign > 0 else (plus, minus)
-    u, v = sorted((wanted[key] for key in signs), key=lambda slack: -sign * signs[slack.id])
+    u, v = sorted((wanted[key] for key in factors), key=lambda slack: -sign * factors[slack.id])
+    argument: Any = sum(plus[1:], plus[0]) if plus else cp.Constant(0.0)
+    for part in minus:
+        argument = argument - part
+    if argument.shape != u.shape or not argument.is_affine() or argument.is_constant():
+        raise OtherForm
     constraints, owners = [equality], [-1]
     for k, slack in enumerate((u, v)):
         given = {name for name, value in slack.attributes.items() if value not in (None, False)}
@@ -1215,32 +1257,69 @@ def _split_group(
                 raise OtherForm
         constraints += bounds
         owners += [k] * len(bounds)
-    costs = np.array([total[u.id], total[v.id]])
-    weight = costs.sum(axis=0)
-    if not (costs.min() >= 0 < weight.min() and np.isfinite(weight).all()):
-        raise OtherForm
-    argument: Any = sum(plus[1:], plus[0]) if plus else cp.Constant(0.0)
-    for part in minus:
-        argument = argument - part
-    if argument.shape != u.shape or not argument.is_affine() or argument.is_constant():
-        raise OtherForm
-    shares = [part if np.ptp(part) else float(part[0]) for part in costs / weight]
-    lines = _Lines(argument, (shares[0], -shares[1]), (0.0, 0.0))
-    slack = SplitSlack(
-        (u, v), tuple(constraints), tuple(owners), sign, (shares[0], shares[1]), squared
+    sizes = abs(factors[u.id]), abs(factors[v.id])
+    whole = SplitSlack((u, v), tuple(constraints), tuple(owners), sign, (0.0, 0.0), sizes)
+    linear, squares = (
+        [
+            total[slack.id].get(power, np.zeros(slack.size)) / size**power
+            for slack, size in zip((u, v), sizes, strict=True)
+        ]
+        for power in (1, 2)
     )
-    return (u, v), replace(_folded(lines, weight, squared=squared), slack=slack)
+    if np.min(linear) < 0:
+        raise OtherForm
+    groups = []
+    for weight in _paid({1: linear[0] + linear[1]}).values():
+        right, left = (number_or_all(cost / weight) for cost in linear)
+        lines = _Lines(argument, (right, -left), (0.0, 0.0))
+        slack = replace(whole, shares=(right, left))
+        groups.append(replace(_folded(lines, weight, squared=False), slack=slack))
+    # Equal squares of both are the square of what they part.
+    sides = [((1.0, 0.0), squares[0]), ((-1.0, 0.0), squares[1])]
+    if np.array_equal(squares[0], squares[1]):
+        sides = [((1.0, -1.0), squares[0])]
+    for slopes, cost in sides:
+        for weight in _paid({2: cost}).values():
+            lines = _Lines(argument, slopes, (0.0, 0.0))
+            groups.append(replace(_folded(lines, weight, squared=True), slack=whole))
+    if not groups:
+        raise OtherForm
+    return (u, v), tuple(groups)
 
 
-def _summands(*signed: tuple[float, Any]) -> Iterator[tuple[float, Any]]:
-    """Signs and summands of signed expressions, sums and minus signs taken apart."""
-    for sign, part in signed:
+def _times(expr: Any, factor: float) -> Any:
+    """`expr` times a number, `expr` itself where that is 1."""
+    return expr if factor == 1.0 else factor * expr
+
+
+def _summands(
+    *factored: tuple[float, Any], among: Collection[int]
+) -> Iterator[tuple[float, Any]]:
+    """Factors and summands of expressions with factors, sums and minus signs taken apart.
+
+    And numbers that multiply what holds one of the variables `among`, by identifier.
+    """
+    for factor, part in factored:
         kind = type(part).__name__
         if kind in ("AddExpression", "NegExpression"):
-            sign = -sign if kind == "NegExpression" else sign
-            yield from _summands(*((sign, arg) for arg in part.args))
+            factor = -factor if kind == "NegExpression" else factor
+            yield from _summands(*((factor, arg) for arg in part.args), among=among)
+        elif (number := _number_before(part, among)) is not None:
+            yield from _summands((factor * number[0], number[1]), among=among)
         elif not (part.is_constant() and part.size == 1 and _values(part, 1)[0] == 0.0):
-            yield sign, part
+            yield factor, part
+
+
+def _number_before(expr: Any, among: Collection[int]) -> tuple[float, Any] | None:
+    """A number that multiplies or divides what holds a variable `among`, and the rest."""
+    if type(expr).__name__ not in ("multiply", "DivExpression", "MulExpression"):
+        return None
+    found = _scaled(expr)
+    if found is None or found[0].shape != expr.shape or np.ptp(found[1]) or expr.parameters():
+        return None
+    if not any(variable.id in among for variable in expr.variables()):
+        return None
+    return float(found[1][0]), found[0]
 
 
 def _lower_bound(constraint: Any, variable: Any) -> tuple[_Lines, float]:
