@@ -72,10 +72,8 @@ class FirstEpoch(SubproblemSolver):
     Newton's first steps from 0 are its dearest, as all rows have curvature there. An epoch at C
     itself leads astray where C is large, as what the last rows ask for is then all that is left.
     Squared hinge, C from 0.3 to 100, 35 problems on ten sets, of the time of Newton's method from
-    0: 0.67 to 1.07, 0.90 in the geometric mean; after an epoch at C itself 0.57 to 1.30.
-
-    It is for rows in memory without an unpenalised coordinate, beside which it did not pay (0.72 to
-    1.46).
+    0: 0.67 to 1.07, 0.90 in the geometric mean; after an epoch at C itself 0.57 to 1.30. Beside an
+    unpenalised coordinate, passes of 15 problems on four sets: 0.64 to 0.97, one 1.07.
     """
 
     name: str = "FIRST_EPOCH"
@@ -103,7 +101,7 @@ def beginning(
     passes = PRODUCTS if problem.d > DENSE_LIMIT else np.inf
     newton = TruncatedNewton(tol=tol, budget=passes, limits=descent.limits)
     if is_hard(problem):
-        return newton if problem.quadratic.free.any() else Continued(FirstEpoch(), newton)
+        return Continued(FirstEpoch(), newton)
     return Continued(DualCoordinateDescent(budget=EPOCHS, tol=tol, limits=descent.limits), newton)
 
 

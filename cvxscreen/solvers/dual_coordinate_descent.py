@@ -423,14 +423,20 @@ def descend_along(
 def one_epoch(problem: Problem, factor: float) -> tuple[Array, Array]:
     """Where one epoch from 0 leads, x and theta, with the losses multiplied by `factor`.
 
-    Of rows in memory without an unpenalised coordinate; nothing is known of the gap.
+    Of rows in memory; nothing is known of the gap. An unpenalised coordinate is penalised as much
+    as a feature of the size of a row would be.
     """
-    rows, n = problem.design, problem.n
-    if not isinstance(rows, Rows) or problem.quadratic.free.any():
-        raise InvalidInput("one epoch needs rows in memory, and no unpenalised coordinate.")
-    root = 1.0 / np.sqrt(problem.quadratic.diagonal)
+    rows, n, free = problem.design, problem.n, problem.free_index
+    if not isinstance(rows, Rows) or len(free) > 1:
+        raise InvalidInput("one epoch needs rows in memory, at most one unpenalised coordinate.")
+    diagonal, square = problem.quadratic.diagonal.copy(), problem.norms**2
+    if len(free):
+        column = problem.free_columns[:, 0] ** 2
+        diagonal[free] = max(float(column.sum()), 1e-300) / max(float(square.sum()), 1e-300)
+        square += column / diagonal[free]
+    root = 1.0 / np.sqrt(diagonal)
     v, theta = -problem.linear * root, np.zeros(n)
-    terms = DescentTerms.of(problem.norms**2, problem.losses.scaled(factor))
+    terms = DescentTerms.of(square, problem.losses.scaled(factor))
     work = Work.of(np.arange(n), n, len(v), first_state(0))
     plan = Plan(
         target=0.0, relative=0.0, budget=np.inf, most=1, shrinking=False, free=-1, centre=0.0,

@@ -90,6 +90,45 @@ def test_squares_of_different_weights_and_a_linear_term(intercept: bool) -> None
     is_optimal(problem, found.x, found.theta, 1e-8)
 
 
+def categories(n: int, count: int, values: int) -> sp.csr_matrix:
+    """Rows of ones, one for the value of each category: they add up to a constant."""
+    rng = np.random.default_rng(5)
+    drawn = np.minimum(rng.geometric(0.02, (n, count)) - 1, values - 1)
+    columns = (values * np.arange(count) + drawn).ravel()
+    parts = np.ones(n * count), columns, count * np.arange(n + 1)
+    return sp.csr_matrix(parts, (n, count * values))
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0])
+def test_features_that_add_up_to_a_constant(C: float) -> None:
+    """Beside an intercept systems are nearly singular, unless that is eliminated from them.
+
+    They have too many columns for a matrix.
+    """
+    X, rng = categories(3000, 8, 300), np.random.default_rng(6)
+    t = X @ rng.standard_normal(X.shape[1])
+    y = np.where(t - np.median(t) + rng.standard_normal(X.shape[0]) > 0.0, 1.0, -1.0)
+    products = []
+    for intercept in (False, True):
+        problem = cvxscreen.svm(X, y, C=C, loss="squared_hinge", intercept=intercept)
+        found = TruncatedNewton(tol=1e-8)(problem)
+        assert certify(problem, found.x, found.theta, tol=1e-8).ok
+        products.append(found.info["products"])
+    assert products[1] <= products[0]
+
+
+def test_the_unpenalised_coordinate_may_be_any_column() -> None:
+    """Also one of the matrix."""
+    problem = of("squared_hinge", C=1.0)
+    diagonal = np.ones(problem.d)
+    diagonal[3] = 0.0
+    problem = replace(problem, quadratic=Quadratic(diagonal))
+    found = TruncatedNewton(tol=1e-8)(problem)
+    assert found.info["products"] > 0
+    assert found.status == "optimal"
+    is_optimal(problem, found.x, found.theta, 1e-8)
+
+
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("tol", [1e-2, 1e-5])
 def test_the_gap_that_it_tells_is_the_gap(tol: float, intercept: bool) -> None:
@@ -182,6 +221,10 @@ def test_the_gradient_that_is_followed_is_the_gradient(
         assert (np.abs(columns.gradient - expected) <= 1e-12 * scale).all()
         squares = np.square(A[index]).T @ at.second[index]
         np.testing.assert_allclose(columns.squares, squares, rtol=1e-10)
+        if intercept:
+            border = A[index].T @ (at.second[index] * A[index, -1])
+            size = np.abs(A[index]).T @ (at.second[index] * np.abs(A[index, -1]))
+            assert (np.abs(columns.border - border) <= 1e-12 * size).all()
         seen.append(index.copy())
         return found
 
@@ -241,7 +284,8 @@ def test_the_beginning_depends_on_the_dual(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(begun, Continued)
     assert isinstance(begun.first, FirstEpoch)
     beside = beginning.beginning(of("squared_hinge", True, C=10.0), None, 1e-6)
-    assert isinstance(beside, TruncatedNewton)
+    assert isinstance(beside, Continued)
+    assert isinstance(beside.first, FirstEpoch)
     assert isinstance(beginning.beginning(of("hinge"), None, 1e-6), DualCoordinateDescent)
     clock = truncated_newton.CLOCK
     monkeypatch.setattr(type(clock), "bought", property(lambda self: self is not clock))
@@ -264,8 +308,20 @@ def test_an_epoch_at_a_smaller_C_saves_steps() -> None:
     others = newton(problem), newton(problem, Start(*one_epoch(problem, 1.0)))
     assert found.info["steps"] < min(other.info["steps"] for other in others)
     assert FirstEpoch()(problem, Start(x, theta)).x is x
+    two = replace(problem, quadratic=Quadratic(np.append(np.zeros(2), np.ones(problem.d - 2))))
     with pytest.raises(InvalidInput, match="unpenalised"):
-        one_epoch(of("squared_hinge", True), 1.0)
+        one_epoch(two, 1.0)
+
+
+def test_an_epoch_beside_an_intercept_holds_it_like_a_feature() -> None:
+    """One of the size of a row; Newton's method goes on from there."""
+    problem = of("squared_hinge", True, C=100.0)
+    x, theta = one_epoch(problem, 1.0)
+    assert np.allclose(x[:-1], -problem.design.adjoint(theta)[:-1], rtol=1e-12, atol=1e-14)
+    weight = problem.n / float(np.sum(problem.norms**2))
+    assert x[-1] == pytest.approx(-problem.design.adjoint(theta)[-1] / weight)
+    found = Continued(FirstEpoch(), TruncatedNewton(tol=1e-8))(problem)
+    is_optimal(problem, found.x, found.theta, 1e-8)
 
 
 @pytest.mark.parametrize("intercept", [False, True])
