@@ -216,8 +216,9 @@ class LeftOutProofs(NamedTuple):
 MOST_AT_KINKS = 2000
 """Most terms whose matrix is factored for how far an optimum may be: 0.2 s."""
 
-SHARE = 0.01
-"""Of the tolerance, from which on a gap is compared to such a distance: a tenth of the interval."""
+SHARE = 0.1
+"""Of the tolerance, from which on a gap is compared to such a distance: an interval of a third of
+what was asked for is not worth the time, a fourth of a certificate's."""
 
 LEAST = 1e-2, 1e-5, 1e-8
 """Bounds of a smallest eigenvalue that are tried, of a matrix with a unit diagonal: distances go

@@ -21,6 +21,10 @@ column more or fewer. Without one term few pieces change, so a refit costs a few
 the terms that are near a kink. Nothing is proven by it: a block of
 answers is certified on all terms (`cvxscreen.certificates.weightings`).
 
+Where terms at a kink depend on each other, as rows that are there twice, their slopes are not
+unique: paths begin where some are at an end of their box instead (`Snapped.at_a_vertex`), and a
+margin that depends on those at a kink stays where it is.
+
 For parametric quadratic programs this is the active-set path of Best (1996), for the weight of
 single samples of a support vector machine that of Cauwenberghs and Poggio (2001), by whom the dual
 matrix over E is kept; here it is that of the coordinates as well, so that rows with fewer
@@ -45,6 +49,7 @@ from functools import cache, cached_property, partial
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
+import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled, not_imported
@@ -109,6 +114,10 @@ a share of it."""
 EXACT = 1e-10
 """Relative size of a pivot below which a row depends on those at a kink."""
 
+STILL = 1e-11
+"""Speed of a margin, as a share of what the slope can do to it, below which the term stays on its
+piece: of a term that depends on those at a kink, as where rows are there twice, it is rounding."""
+
 AT_ONCE, FEW, MANY = 2**20, 16, 1024
 """Numbers of the paths that are followed together, 8 MB, and how many these are at least and at
 most. With half of them the calls of numpy take a tenth more of all; with twice as many nothing is
@@ -119,7 +128,7 @@ KNOWN = 2**20
 
 DEPENDENT = 1e8
 """Of a kernel, the largest entry of the inverse over the terms inside their box, relative: beyond,
-points depend on each other, as where they are there twice, and paths would follow rounding."""
+points nearly depend on each other, and paths would follow rounding."""
 
 PLACES = 64
 """Of a kernel, terms that may come to a kink beside those that are there."""
@@ -368,6 +377,12 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             if gone.rates[k] > 0.0:
                 q = 1.0 / gone.rates[k]
         solved_for(start, room, own, changes[0])
+        still = 0.0
+        for j in range(d):
+            still += gone.rows[k, j] * gone.rows[k, j]
+        if d == 0:
+            still = start.squares[own]
+        still *= (STILL * gone.slopes[k]) ** 2
         for j in range(L):
             speed[j] = gone.slopes[k] * changes[0, j]
         left = 1.0
@@ -417,7 +432,9 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             size = left
             i = -1
             for j in range(L):
-                if length[j] < size and speed[j] != 0.0:
+                if length[j] < size and speed[j] * speed[j] > (
+                    still * start.squares[j] if j < m else 0.0
+                ):
                     size = length[j]
                     i = j
             size = size if size > 0.0 else 0.0
@@ -567,6 +584,48 @@ class Snapped(NamedTuple):
         kind = np.where(inside, np.where(f.q > 0.0, CURVED, KINK), HELD).astype(np.int8)
         return cls(theta, low, high, f.b + f.e * side, kind)
 
+    def at_a_vertex(self, columns: Array) -> Snapped:
+        """Slopes with the same sum of rows, of which those inside their box are independent.
+
+        What depends on others, as where points are there twice, moves against them until one of all
+        is at an end; if it is one of the others, the first takes its place. `columns` depend on
+        each other as the rows of the terms at a kink do.
+        """
+        edges = np.flatnonzero(self.kind == KINK)
+        if not len(edges):
+            return self
+        sizes = np.sqrt(np.square(columns).sum(axis=0))
+        sizes = np.where(sizes > 0.0, sizes, 1.0)
+        triangle, order = sla.qr(columns / sizes, mode="r", pivoting=True)[-2:]
+        pivots = np.abs(triangle.diagonal())
+        rank = int(np.count_nonzero(pivots > EXACT * pivots[0]))
+        if rank == len(edges):
+            return self
+        # Of the dependent ones what they are made of: column j is the sum of `made` times others.
+        made = sla.solve_triangular(triangle[:rank, :rank], triangle[:rank, rank:])
+        edges, sizes = edges[order], sizes[order]
+        ends = np.array([self.low[edges], self.high[edges]]) * sizes
+        at, kind, theta = self.theta[edges] * sizes, self.kind.copy(), self.theta.copy()
+        of = np.arange(rank)
+        for j in range(made.shape[1]):
+            some, rates = np.append(of, rank + j), np.append(-made[:, j], 1.0)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                lengths = (ends[:, some] - at[some]) / rates
+            lengths = np.where(rates != 0.0, lengths, np.inf)
+            end, first = np.unravel_index(np.argmin(np.abs(lengths)), lengths.shape)
+            if not np.isfinite(lengths[end, first]):
+                return self
+            at[some] += lengths[end, first] * rates
+            term = edges[some[first]]
+            kind[term] = HELD
+            theta[term] = (self.low, self.high)[end][term]
+            if first < rank:
+                row = made[first] / made[first, j]
+                made -= made[:, j:j + 1] * row
+                made[first], of[first] = row, rank + j
+        theta[edges[of]] = (at / sizes)[of]
+        return self._replace(theta=theta, kind=kind)
+
     def holds(self, f: LossTerms, t: Array) -> bool:
         """Whether all slopes, those inside their box made anew since, belong to margins `t`."""
         inside = self.kind != HELD
@@ -580,6 +639,7 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
     design, d, x = problem.design, problem.d, solution.x
     t = design.forward(x)
     snapped = Snapped.of(problem, solution.theta, t, share)
+    snapped = snapped.at_a_vertex(design.dense(np.flatnonzero(snapped.kind == KINK)).T)
     theta, ends, kind = snapped.theta, snapped.ends, snapped.kind
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
     D = d + len(edges)
@@ -624,6 +684,10 @@ def optimum_of_gram(proofs: LeftOutOfGram) -> Optimum | None:
 def _optimum_of_gram(proofs: LeftOutOfGram, share: float) -> Optimum | None:
     problem, f = proofs.problem, proofs.problem.losses
     snapped = Snapped.of(problem, proofs.theta, proofs.margins, share)
+    edges = np.flatnonzero(snapped.kind == KINK)
+    if len(edges) > MOST:
+        return None
+    snapped = snapped.at_a_vertex(proofs.gram(edges, edges))
     theta, kind, base = snapped.theta, snapped.kind, np.flatnonzero(snapped.kind != HELD)
     if len(base) > MOST:
         return None

@@ -170,22 +170,56 @@ def test_paths_of_a_kernel_that_end_early_are_left_to_programs(
     np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
 
 
-def test_points_of_a_kernel_that_are_there_twice_have_no_paths(
-    monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon", "squared_hinge"])
+@pytest.mark.parametrize("kernel", [None, "rbf"])
+@pytest.mark.parametrize("often", [2, 5])
+def test_terms_that_are_there_several_times_have_paths(
+    loss: str, kernel: str | None, often: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where both are inside their box their slopes are not unique, but their sum; programs do."""
+    """Of slopes that they share, which are not unique, all but one are moved to an end."""
     monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
-    twice = np.arange(60) // 2
-    problem = svm(X[twice], y[twice], C=0.7, kernel="rbf", kernel_params={"gamma": 0.4})
-    solution = solve(problem, tol=1e-10)
-    theta = solution.theta.reshape(30, 2).mean(axis=1).repeat(2)
-    inside = (theta < -1e-6) & (theta > -0.7 + 1e-6)
-    assert inside.any()
-    shared = replace(solution, theta=theta)
-    assert refits.optimum_of_gram(refits.LeftOutOfGram(problem, theta, 1e-9)) is None
-    [programs] = refits.gram_solvers(problem, shared, 1e-9, np.arange(60))
-    assert isinstance(programs, refits.Programs)
-    assert leave_one_out(shared).decided.all()
+    monkeypatch.setattr(refits.ByWeights, "without", lambda self, index, near: None)
+    again = np.arange(60) // often
+    more: dict[str, Any] = {"kernel": kernel, "kernel_params": {"gamma": 0.4}} if kernel else {}
+    if "hinge" in loss:
+        problem = svm(X[again], y[again], C=0.7, loss=loss, **more)
+    else:
+        problem = regression(X[again], T[again], C=0.7, loss=loss, **more)
+    solution, every = solve(problem, tol=1e-10), np.arange(60)
+    shared = replace(solution, theta=solution.theta.reshape(-1, often).mean(axis=1).repeat(often))
+    if kernel:
+        paths = refits.gram_solvers(problem, shared, 1e-9, every)[0]
+        assert isinstance(paths, refits.AlongPathsOfGram)
+    else:
+        paths = refits.row_solvers(shared, 1e-9)[0]
+        assert isinstance(paths, refits.AlongPaths)
+    f, inside = problem.losses, paths.at.kind != refits.HELD
+    between = (shared.theta > f.lo + 1e-6) & (shared.theta < f.hi - 1e-6)
+    assert (between & ((np.abs(shared.theta) > 1e-6) | (f.e == 0.0))).sum() >= often
+    if loss != "squared_hinge":
+        assert (np.bincount(again[inside]) <= 1).all()
+    margins, error, ok = refits.left_out_of([paths], every)
+    assert ok.all()
+    for i in range(0, 60, 11):
+        [[_, low, high, value]] = refits._refitted(solution, np.array([i]), 1e-11, "certified")
+        assert margins[i] - error[i] <= high
+        assert low <= margins[i] + error[i]
+        assert margins[i] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
+
+
+def test_slopes_of_rows_that_depend_on_each_other_come_to_a_vertex() -> None:
+    """A row that is the sum of two others, and rows of which one is twice the other."""
+    rows = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [2.0, 0.0]])
+    problem = regression(rows, np.zeros(4), C=1.0)
+    for theta in ([0.1, -0.2, 0.3, 0.4], [0.9, 0.9, -0.9, 0.9], [-0.5, 0.25, 0.0, 0.125]):
+        given = np.array(theta)
+        snapped = refits.Snapped.of(problem, given, np.zeros(4), 1e-10)
+        moved = snapped.at_a_vertex(rows.T)
+        np.testing.assert_allclose(rows.T @ moved.theta, rows.T @ given, atol=1e-14)
+        inside = moved.kind != refits.HELD
+        assert np.linalg.matrix_rank(rows[inside]) == inside.sum()
+        assert (np.abs(moved.theta[~inside]) == 1.0).all()
+        assert (np.abs(moved.theta) <= 1.0).all()
 
 
 def test_refits_of_a_kernel_wait_for_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

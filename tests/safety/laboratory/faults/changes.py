@@ -299,6 +299,11 @@ FAULTS = (
             "low, high, value = target - high, target - low, target - value",
             "low, high, value = target - low, target - high, target - value",
             "an interval of a left-out residual is upside down"),
+    paths("slopes of dependent rows that move with the others", SIGN,
+          "np.append(-made[:, j], 1.0)", "np.append(made[:, j], 1.0)",
+          "left-out terms of data with repeated rows are refitted without paths",
+          "data_changes/test_leave_one_out.py"
+          "::test_slopes_of_rows_that_depend_on_each_other_come_to_a_vertex"),
     blocks("answers of a block in another order than their terms", STALE,
            "np.column_stack((index.astype(float), *outward(margins, error), margins))",
            "np.column_stack((np.sort(index).astype(float), *outward(margins, error), margins))",
