@@ -39,7 +39,8 @@ from cvxscreen.estimators.fitting import (
 from cvxscreen.estimators.regressor import ScreenedRegressor
 from cvxscreen.estimators.sparse import SparseSVC
 from cvxscreen.paths.path import path
-from cvxscreen.solvers import newton
+from cvxscreen.solvers import newton, truncated_newton
+from cvxscreen.solvers.beginning import newton_follows
 from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, one_purchase, ready
 from cvxscreen.solvers.dual_coordinate_descent import (
     along,
@@ -475,7 +476,8 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
     mode = check_request(model.mode, tol)
     waiting = compiled_path(problem, "auto", many=len(grid) > 1)
     descends = mode == "certified" and bool((np.diff(grid) > 0).all())
-    if waiting and ready() and not (descends and pivots_end(problem)):
+    hard = descends and newton_follows(problem, grid)
+    if waiting and ready() and not (descends and (hard or pivots_end(problem))):
         run = CompiledPath(problem, mode, tol)
         with without_pivots(problem):
             while len(found) < len(grid):  # without the records of `path`
@@ -486,7 +488,9 @@ def along_C(model: Any, problem: Problem, over: str, grid: Array) -> Found:
                 found.extend(zip(part.X, part.proofs.relative_gap.tolist(), strict=True))
         return found
     follow: Callable[..., Iterator[tuple[float, Array, Array]]] | None = None
-    if descends and newton.follows(problem):
+    if hard:
+        follow = truncated_newton.along
+    elif descends and newton.follows(problem):
         follow = newton.along
     elif descends and along(problem, len(grid)):
         follow = descend_along

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cvxscreen.core.problem import Problem
-from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, one_epoch
+from cvxscreen.solvers.dual_coordinate_descent import WIDE, DualCoordinateDescent, one_epoch
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -23,6 +23,7 @@ from cvxscreen.solvers.interface import (
 )
 from cvxscreen.solvers.newton import DENSE_LIMIT
 from cvxscreen.solvers.truncated_newton import CLOCK, TruncatedNewton, takes
+from cvxscreen.solvers.working_set import Array
 
 HARD = 20.0
 """Mean of ``||a_i||^2 / q_i`` over the smaller side, the mean of the eigenvalues that the dual is
@@ -103,6 +104,16 @@ def beginning(
     if is_hard(problem):
         return Continued(FirstEpoch(), newton)
     return Continued(DualCoordinateDescent(budget=EPOCHS, tol=tol, limits=descent.limits), newton)
+
+
+def newton_follows(problem: Problem, values: Array) -> bool:
+    """Whether Newton's method with conjugate gradients is the quickest over so many values of C.
+
+    Where coordinate descent has a hard dual at most of them, and the compiled path many columns.
+    """
+    if problem.d < WIDE or not (newton_pays(problem) and CLOCK.bought):
+        return False
+    return is_hard(problem.with_(C=float(np.sqrt(values[0] * values[-1]))))
 
 
 def newton_pays(problem: Problem) -> bool:

@@ -43,6 +43,7 @@ region where we search along the line; Hsia, Chiang, Lin, ACML 2018, for the pre
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
@@ -152,6 +153,46 @@ def takes(problem: Problem) -> bool:
     return bool((((f.lo < 0.0) & (f.hi > 0.0)) | np.isinf(f.lo) | np.isinf(f.hi)).all())
 
 
+def along(
+    problem: Problem, values: Array, tol: float, known: Sequence[tuple[float, Array, Array]] = ()
+) -> Iterator[tuple[float, Array, Array]]:
+    """C, x and theta at values of C, each from where the two before point to.
+
+    That is linear in ``log C``; the matrix of a system is taken over from value to value. To a
+    relative gap `tol` by the method's own estimate; it ends before the first C for which that is
+    not reached. `known` are C, x and theta of solutions at other values, the nearest last.
+
+    Five folds of 20 values of C from 1e-3 to 10, squared hinge, an intercept or none, CPU ms of
+    `newton.along` or the compiled path and of this: dna 690 and 370, mushrooms 860 and 500,
+    categories of 200 columns 800 and 370, of 1,500 760 and 700, a9a 1,300 and 1,500.
+    """
+    rows = problem.design
+    if not isinstance(rows, Rows):
+        return
+    solver, gram = TruncatedNewton(tol=tol), CarriedGram(problem)
+    found = [(C, x, rows.forward(x)) for C, x, _ in known[-2:]]
+    for C in values:
+        run = _Run(problem.with_(C=float(C)), rows, towards(float(C), found), 0.0, solver, gram)
+        run.run()
+        if run.gap > run.aim:
+            return
+        x = run.columns.v * run.root
+        found = [*found[-1:], (float(C), x, run.at.margins)]
+        yield float(C), x, run.theta
+
+
+def towards(C: float, found: Sequence[tuple[float, Array, Array]]) -> Start | None:
+    """Where C, x and margins of solutions at other values point to; None without any."""
+    if not found:
+        return None
+    last, x, t = found[-1]
+    if len(found) > 1 and found[0][0] != last:
+        first, before, margins = found[0]
+        share = float(np.log(C / last) / np.log(last / first))
+        x, t = x + share * (x - before), t + share * (t - margins)
+    return Start(x, np.zeros(0), passes=(t, np.zeros(0)))
+
+
 @compiled(fastmath=CONTRACT, allocates=False, alone=False)
 def products_for_a_system(rows: float, stored: float, d: int) -> tuple[float, float]:
     """In how many products a system of so many rows and entries costs as much by its matrix.
@@ -172,7 +213,7 @@ class _Run:
 
     def __init__(
         self, problem: Problem, rows: Rows, start: Start | None, target: float,
-        solver: TruncatedNewton,
+        solver: TruncatedNewton, gram: CarriedGram | None = None,
     ) -> None:
         self.problem, self.solver, self.target = problem, solver, target
         n, d = problem.design.shape
@@ -190,7 +231,7 @@ class _Run:
         theta, curved = np.full(n, np.nan), np.empty(n, dtype=np.intp)
         self.at = Terms(margins, theta, before, 1.0 / problem.losses.q, moves, curved, level)
         self.gap, self.value, self.steps, self.products, self.passes = np.inf, np.inf, 0, 0, 0.0
-        self.theta, self.gram = np.zeros(n), CarriedGram(problem)
+        self.theta, self.gram = np.zeros(n), CarriedGram(problem) if gram is None else gram
         if start is not None:
             self.begin(start)
 

@@ -29,7 +29,7 @@ from cvxscreen.estimators import (
     SparseSVR,
     cross_validation,
 )
-from cvxscreen.solvers import dual_coordinate_descent, newton
+from cvxscreen.solvers import dual_coordinate_descent, newton, truncated_newton
 from cvxscreen.solvers.compiled_path import segments
 from cvxscreen.solvers.interior_point import InteriorPoint
 
@@ -214,6 +214,31 @@ def test_tall_sparse_folds_are_followed_by_newton_steps(
             away = single(C, tol=1e-8, **given).fit(X[train], y[train]).predict(X[test]) - y[test]
             theirs = np.mean(away == 0) if chosen is ScreenedSVCCV else -np.mean(np.abs(away))
             assert score == pytest.approx(theirs, abs=1.01 / len(test))
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_hard_sparse_folds_are_followed_by_truncated_newton_steps(
+    intercept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many columns; certified, and with the scores of single fits."""
+    taken, along = [], truncated_newton.along
+
+    def spy(problem, values, *args, **options):
+        for point in along(problem, values, *args, **options):
+            taken.append(point[0])
+            yield point
+
+    monkeypatch.setattr(truncated_newton, "along", spy)
+    X, y = sparse_text_like(600, 120, density=0.1, seed=3)
+    Cs, folds = np.geomspace(1.0, 1e3, 5), StratifiedKFold(3)
+    model = ScreenedSVCCV(Cs, loss="squared_hinge", fit_intercept=intercept, cv=folds).fit(X, y)
+    assert taken == 3 * Cs.tolist()
+    assert (model.path_gaps_ <= model.tol).all()
+    for k, (train, test) in enumerate(folds.split(X, y)):
+        for C, score in zip(Cs, model.scores_[k], strict=True):
+            one = ScreenedSVC(C, loss="squared_hinge", fit_intercept=intercept, tol=1e-8)
+            one.fit(X[train], y[train])
+            assert score == pytest.approx(one.score(X[test], y[test]), abs=1.01 / len(test))
 
 
 @pytest.mark.parametrize("each", [3, 0])

@@ -22,11 +22,17 @@ from cvxscreen.solvers.beginning import (
     FirstEpoch,
     hardness,
     is_hard,
+    newton_follows,
     newton_pays,
 )
 from cvxscreen.solvers.dual_coordinate_descent import DualCoordinateDescent, one_epoch
 from cvxscreen.solvers.interface import Start
-from cvxscreen.solvers.truncated_newton import TruncatedNewton, products_for_a_system, takes
+from cvxscreen.solvers.truncated_newton import (
+    TruncatedNewton,
+    along,
+    products_for_a_system,
+    takes,
+)
 
 LOSSES = ("squared_hinge", "smoothed_epsilon", "huber")
 
@@ -360,3 +366,62 @@ def test_slower_ways_are_counted_until_it_is_compiled(monkeypatch: pytest.Monkey
         before = clock.spent
         assert cvxscreen.solve(problem).status == "optimal"
         assert (clock.spent > before) is counts
+
+
+# -- many values of C ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_value_along_C_is_solved(loss: str, intercept: bool) -> None:
+    """From known ones on or from nothing; each from where those before point to saves passes."""
+    problem, values = of(loss, intercept), np.geomspace(1e-2, 1e2, 12)
+    found = list(along(problem, values, 1e-8))
+    assert [C for C, _, _ in found] == values.tolist()
+    for C, x, theta in found:
+        is_optimal(problem.with_(C=C), x, theta, 1e-8)
+    again = list(along(problem, values[6:], 1e-8, known=found[:6]))
+    assert [C for C, _, _ in again] == values[6:].tolist()
+    for C, x, theta in again:
+        assert certify(problem.with_(C=C), x, theta, tol=1e-8).ok
+    assert list(along(cvxscreen.svm(sp.csr_matrix(np.eye(4)), [1, -1, 1, -1]), [], 1e-8)) == []
+
+
+def test_values_along_C_cost_less_than_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in all."""
+    problem, values = of("squared_hinge", True), np.geomspace(1e-1, 1e1, 10)
+    steps: list[int] = []
+    run = truncated_newton._Run.run
+
+    def counted(self: Any) -> None:
+        run(self)
+        steps.append(self.steps)
+
+    monkeypatch.setattr(truncated_newton._Run, "run", counted)
+    assert len(list(along(problem, values, 1e-6))) == 10
+    together = sum(steps)
+    steps.clear()
+    for C in values:
+        assert len(list(along(problem, [C], 1e-6))) == 1
+    assert 2 * together <= sum(steps)
+
+
+def test_the_way_along_C_ends_where_a_value_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is yielded before it is solved."""
+    problem = of("squared_hinge", C=1e-6)
+    monkeypatch.setattr(truncated_newton, "STEPS", 2)
+    found = list(along(problem, [1e-6, 1e3, 1e4], 1e-8))
+    assert [C for C, _, _ in found] == [1e-6]
+
+
+def test_it_follows_where_the_dual_is_hard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over many columns, at most of the values."""
+    hard, easy = np.array([1e-1, 1e2]), np.array([1e-7, 1e-5])
+    problem = of("squared_hinge", n=400, d=100)
+    assert newton_follows(problem, hard)
+    assert not newton_follows(problem, easy)
+    assert not newton_follows(of("squared_hinge"), hard)
+    assert not newton_follows(of("hinge", n=400, d=100), hard)
+    clock = truncated_newton.CLOCK
+    monkeypatch.setattr(type(clock), "bought", property(lambda self: self is not clock))
+    assert not newton_follows(problem, hard)
