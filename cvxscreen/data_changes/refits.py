@@ -596,7 +596,9 @@ class Snapped(NamedTuple):
             return self
         sizes = np.sqrt(np.square(columns).sum(axis=0))
         sizes = np.where(sizes > 0.0, sizes, 1.0)
-        triangle, order = sla.qr(columns / sizes, mode="r", pivoting=True)[-2:]
+        # The routine itself: what scipy does around it takes as long as all else here.
+        triangle, order, *_ = sla.lapack.dgeqp3(columns / sizes)
+        order -= 1
         pivots = np.abs(triangle.diagonal())
         rank = int(np.count_nonzero(pivots > EXACT * pivots[0]))
         if rank == len(edges):
