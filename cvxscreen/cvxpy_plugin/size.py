@@ -161,6 +161,9 @@ seconds that a plain solve of one is estimated to take from which on its own sol
 (drawdowns in a new process, CPU: 1,000 x 20, estimated 0.04, 110 to 180 ms for 110 to 180; 2,000 x
 30, estimated 0.15, 200 to 300 for 250 to 730; 3,000 x 40 190 to 610 for 500 to 1,400)."""
 
+LINES = 4.0
+"""Rows that are counted of a loss above a number, at most: two lines, that cost something twice."""
+
 CHAINED_ROWS = 8.0
 """Rows of an entry of such a variable at most (`cvxscreen.solvers.chains`)."""
 
@@ -347,7 +350,8 @@ class Size(NamedTuple):
     parametric : float
         Entries of data in parameters.
     chained : bool
-        Whether neighbours in a long variable that is not tall are compared, or its sum is fixed.
+        Whether neighbours in a long variable that is not tall are compared, or its sum is fixed; or
+        most losses lie above a number that may have any sign.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -711,6 +715,8 @@ class _Walk:
         self.slices: dict[int, set[str]] = {}
         self.chains: set[int] = set()
         self.running = False  # whether there are running maxima, CVXPY's own
+        # By number without a sign: how many kinked losses are compared with it.
+        self.above: dict[int, float] = {}
         # How many constraints hold many curved losses.
         self.levels = 0
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
@@ -802,6 +808,8 @@ class _Walk:
                 stack.append((inner, float(here.size), float(inner.size), weight))
                 continue
             self.running |= name == "cummax"
+            for key in _levels(here, name):
+                self.above[key] = max(self.above.get(key, 0.0), weight * here.size)
             unknown = _unknown(here, name)
             if unknown:
                 self.foreign.add(unknown)
@@ -982,6 +990,10 @@ class _Walk:
         )
         if not (found.quadratic or self.squares):
             chained = self.running or any(map(self._local, self.chains - tall))
+            # What lies above a number of any sign is no loss of one argument.
+            unsigned = self.above.keys() - set().union(*self.constrained)
+            lines = LINES * max((self.above[key] for key in unsigned), default=0.0)
+            chained |= lines >= max(terms, 1.0)
             found = found._replace(chained=chained)
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
@@ -1361,6 +1373,28 @@ def _some(parts: Sequence[Any]) -> tuple[Sequence[Any], float]:
         return parts, 1.0
     step = len(parts) / SAMPLE
     return [parts[int(k * step)] for k in range(SAMPLE)], step
+
+
+def _levels(expr: Any, name: str) -> set[int]:
+    """The numbers without a sign that kinked losses, one for each of many entries, lie above.
+
+    As in ``pos(abs(e) - t)``.
+    """
+    if name not in ("pos", "maximum") or expr.size < LINKS:
+        return set()
+    return {
+        v.id for part in expr.args if type(part).__name__ == "AddExpression"
+        and any(_kinked_by_entry(arg, expr.size) for arg in part.args)
+        for arg in part.args if arg.is_affine() for v in arg.variables()
+        if v.size == 1 and not any(v.attributes[sign] for sign in SIGNS)
+    }
+
+
+def _kinked_by_entry(expr: Any, size: int) -> bool:
+    """Whether `expr` is made of kinked functions of so many entries, by affine atoms."""
+    if type(expr).__name__ in ("abs", "maximum", "minimum", "pos", "neg"):
+        return bool(expr.size == size and not expr.is_affine())
+    return isinstance(expr, AffAtom) and any(_kinked_by_entry(arg, size) for arg in expr.args)
 
 
 def _bare(expr: Any) -> set[int]:

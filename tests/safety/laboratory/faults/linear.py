@@ -16,6 +16,8 @@ proof = of(
 plugin = of(
     "cvxpy_plugin/chained.py", "cvxpy_plugin/test_chained.py::test_a_wrong_answer_is_not_handed_out"
 )
+sizes = of("cvxpy_plugin/size.py",
+           "cvxpy_plugin/test_chained.py::test_losses_above_a_number_of_any_sign_are_not_read")
 CHAINS = "solvers/test_chains.py"
 chain = of(
     "solvers/chains.py", f"{CHAINS}::test_links_with_three_neighbours_are_no_chain",
@@ -37,6 +39,15 @@ FAULTS = (
     plugin("an answer that is none", STRICT,
            "if not (found.solved and proof.violation <= ENOUGH):", "if not found.solved:",
            "the solver's own word is enough"),
+    sizes("a level in a constraint as one of any sign", DROPPED,
+          "self.above.keys() - set().union(*self.constrained)", "self.above.keys()",
+          "losses that could be screened are not read"),
+    sizes("few losses above a level as most of them", DROPPED,
+          "chained |= lines >= max(terms, 1.0)", "chained |= lines > 0.0",
+          "losses that could be screened are not read"),
+    sizes("a norm inside all losses as a kink of each", DROPPED,
+          "return bool(expr.size == size and not expr.is_affine())", "return True",
+          "losses that could be screened are not read"),
     chain("links with three neighbours", STRICT,
           ".max() <= 1 else None", ".max() <= 1e9 else None",
           "a grid is solved as if it were a chain"),
