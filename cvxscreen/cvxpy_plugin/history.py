@@ -10,6 +10,8 @@
   since (`History.why_not`);
 * a small one that is asked for again and again is screened as a trial (`on_trial`), and the quicker
   way stays;
+* one that CVXPY has just solved by a solver that goes on from its answer is that solver's again, as
+  long as no parameter has changed (`as_it_was`);
 * plain solves of squares over tall data are given a triangle in place of the data where the first
   one, or those so far, are worth making it (`short_squares_pay`).
 """
@@ -23,7 +25,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import thread_time
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import issparse
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen.cvxpy_plugin.size import (
@@ -62,6 +67,12 @@ estimated 0.003, 19 and 4.2 for 14 and 2.2; 1,000 x 10, 0.006, 23 and 6.5 for 17
 TRIANGULAR = "cvxscreen.cvxpy_plugin.recognise.triangular"
 """The module that makes triangles."""
 
+GO_ON = ("OSQP", "SCS")
+"""Solvers that CVXPY has begin at the answer of the last call: nothing has changed is 25 steps."""
+
+MOST_COMPARED = 10_000
+"""Numbers in parameters that are kept to tell whether they have changed (20 microseconds)."""
+
 WARM_CALLS = 2
 """Calls after the first by which a trial is judged: the first reads the problem as well."""
 
@@ -98,6 +109,23 @@ class Calls:
         return sorted(self.last)[(len(self.last) - 1) // 2] if self.last else 0.0
 
 
+class Answered(NamedTuple):
+    """A plain solve that the same solver, asked in the same way, goes on from.
+
+    Attributes
+    ----------
+    values : list of array
+        Of the parameters.
+    solver : str or None
+    options : dict
+        As it was asked.
+    """
+
+    values: list[Any]
+    solver: Any
+    options: dict[str, Any]
+
+
 @dataclass(eq=False)
 class History:
     """The solves of one problem so far.
@@ -118,6 +146,9 @@ class History:
         Whether the first steps of OSQP have not solved it (`request.solved_by_first_steps`).
     squares : Size or None
         See `size_of_squares`, once it is known.
+    answered : Answered or None
+        The last solve, where that was a plain one by a solver that will `GO_ON`, and sure of its
+        answer.
     """
 
     plain: Calls = field(default_factory=Calls)
@@ -128,6 +159,7 @@ class History:
     trial_over: bool = False
     steps_in_vain: bool = False
     squares: Size | None = None
+    answered: Answered | None = None
 
     def count_plain(self, seconds: float) -> None:
         """Count a plain solve."""
@@ -173,6 +205,32 @@ def on_trial(problem: Any, solver: str = "") -> bool:
         return False
     enough = OF_TRIAL + _to_load(measured(problem), solver)
     return known.tried.count > 0 or known.plain.seconds >= enough
+
+
+def keep_answered(problem: Any, by: str, solver: Any, options: dict[str, Any]) -> None:
+    """Keep what `as_it_was` compares, after a plain solve `by` a solver that was asked for so."""
+    values = _values(problem) if by in GO_ON and problem.status == "optimal" else None
+    kept = None if values is None else Answered(values, solver, options)
+    history(problem).answered = kept
+
+
+def as_it_was(problem: Any) -> bool:
+    """Whether CVXPY has solved it last, would go on from its answer, and has nothing else to solve.
+
+    That is quicker than to read it once more.
+    """
+    known = history(problem).answered
+    now = None if known is None else _values(problem)
+    return known is not None and now is not None and all(map(np.array_equal, known.values, now))
+
+
+def _values(problem: Any) -> list[Any] | None:
+    """Copies of the values of its parameters; None of many numbers, or of what is no array."""
+    values = [parameter.value for parameter in problem.parameters()]
+    many = sum(getattr(value, "size", 1) for value in values) > MOST_COMPARED
+    if many or any(map(issparse, values)):
+        return None
+    return [np.array(value) for value in values]
 
 
 def size_of_squares(problem: Any) -> Size:

@@ -264,7 +264,8 @@ def plain_after_failure(
     """Solve `problem` plainly after a screened solve without a certificate; keep the better answer.
 
     Where the user names no solver, Clarabel comes first: it copes with scales at which the solver
-    that CVXPY would choose for a quadratic program stops at its iteration limit.
+    that CVXPY would choose for a quadratic program stops at its iteration limit. Not where that one
+    has solved the problem before, at other parameters, and goes on from there.
 
     Parameters
     ----------
@@ -275,6 +276,8 @@ def plain_after_failure(
     first = chosen_solver(None, request.options)
     only = problem.is_lp()  # for which Clarabel is CVXPY's choice as well
     solvers = [None] if named or first is None else [first] if only else [first, None]
+    if history(problem).answered is not None:
+        solvers.reverse()
     return best_plain(problem, request, reason, screened, solvers)
 
 

@@ -28,7 +28,9 @@ from cvxscreen._support.validation import MODES, check_request, flag, one_of, pl
 from cvxscreen.cvxpy_plugin.history import (
     ONCE,
     RENT,
+    as_it_was,
     history,
+    keep_answered,
     on_trial,
     short_squares_pay,
     size_of_squares,
@@ -307,13 +309,34 @@ parameters (500 to 1,000 terms: 80 to 900 ms, then 4 to 30; a tenth of a second 
 
 
 def within_patience(problem: Any, request: Request, useless: str) -> Request:
-    """`request`, with a limit for OSQP's steps where that is CVXPY's choice for a small problem."""
+    """`request`, with a limit for OSQP's steps where that is CVXPY's choice for a small problem.
+
+    Or as it was for the last answer, where CVXPY is to go on from that.
+    """
+    if useless == AS_IT_WAS:
+        return going_on(problem, request) or request
+    return with_fewer_steps(problem, request) if useless.startswith(SMALL) else request
+
+
+def with_fewer_steps(problem: Any, request: Request) -> Request:
+    """`request` with that limit; unchanged where OSQP is not the choice, or has time enough."""
+    asked = request.leaves_choice and not request.options
     size = measured(problem)
-    small = useless.startswith(SMALL) and request.leaves_choice and not request.options
-    if not (small and size.quadratic and "OSQP" in installed() and problem.is_qp()):
+    if not (asked and size.quadratic and "OSQP" in installed() and problem.is_qp()):
         return request
     few = by_osqp(request, size.filled, PATIENCE, (FEWEST_OF_SMALL, MOST_STEPS))
     return request if few.options["max_iter"] == MOST_STEPS else few
+
+
+def going_on(problem: Any, request: Request) -> Request | None:
+    """`request` as the last answer was asked for, where CVXPY goes on from that; else None."""
+    known = history(problem).answered
+    if known is None or request.options or not (request.leaves_choice and as_it_was(problem)):
+        return None
+    for asked in (request, with_fewer_steps(problem, request)):
+        if (asked.solver, asked.options) == (known.solver, known.options):
+            return asked
+    return None
 
 
 def by_osqp(request: Request, filled: float, seconds: float, steps: tuple[int, int]) -> Request:
@@ -356,6 +379,12 @@ SHORT = (
     "(`always=True` screens all the same)"
 )
 """Why problems `of_short_squares` are left to CVXPY."""
+
+AS_IT_WAS = (
+    "nothing has changed since CVXPY solved it, and its solver goes on from that answer "
+    "(`always=True` screens all the same)"
+)
+"""Why a problem is left to CVXPY once more."""
 
 ALREADY_SAID: list[str] = []
 """The reason that this process was warned about; tests that are not about the warning fill it."""
@@ -504,7 +533,8 @@ class Request:
         useless = measured(problem).why_not(name, known.solving) or why_wait(problem, name)
         if useless.startswith(SMALL) and on_trial(problem, name):
             useless = ""
-        return useless or known.why_not()
+        useless = useless or known.why_not()
+        return AS_IT_WAS if not useless and going_on(problem, self) else useless
 
     @property
     def named(self) -> str:
@@ -604,6 +634,8 @@ def _report_plain(
     stats = problem.solver_stats
     if stats is not None:
         history(problem).solving = min(spent, stats.solve_time or 0.0)
+        by = "" if beside else stats.solver_name
+        keep_answered(problem, by, request.solver, request.options)
         report = Report(False, reason, request.mode, stats.solver_name, beside=beside)
         stats.extra_stats = with_report(report, stats.extra_stats)
 

@@ -59,7 +59,7 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     monkeypatch.setattr(history.RENT, "paid", 0.0)
     assert not request.Request(always=True).why_plain(problem)
     monkeypatch.setattr(history, "_imported", lambda: True)
-    assert not request.Request().why_plain(problem)
+    assert not request.Request().why_plain(fit(300, 10))
     assert history.RENT.paid == 0.0
 
 
@@ -157,6 +157,69 @@ def test_what_two_solvers_have_taken_is_added_up(monkeypatch: pytest.MonkeyPatch
     assert history.history(problem).solving == 2.25
 
 
+def weighed(weight: float = 1.0) -> tuple[cp.Problem, cp.Parameter]:
+    rng = np.random.default_rng(3)
+    X, w = rng.standard_normal((200, 5)), cp.Variable(5)
+    parameter = cp.Parameter(nonneg=True, value=weight)
+    losses = cp.sum(cp.pos(1 - X @ w))
+    return cp.Problem(cp.Minimize(losses + parameter * cp.sum_squares(w))), parameter
+
+
+def test_what_cvxpy_goes_on_from_is_left_to_it_while_nothing_changes() -> None:
+    """OSQP has its answer after 25 steps; with other numbers, or asked otherwise, it is screened."""
+    problem, weight = weighed()
+    asked = request.Request()
+    assert not asked.why_plain(problem)
+    request.plain(problem, asked, "a first solve")
+    assert problem.solver_stats.solver_name == "OSQP"
+    value = problem.value
+    problem.solve(method="screen")
+    assert "nothing has changed" in request.Report.of(problem).reason
+    assert problem.solver_stats.solver_name == "OSQP"
+    assert problem.solver_stats.num_iters <= 25
+    assert problem.value == pytest.approx(value, rel=1e-6)
+    for other in ({"always": True}, {"mode": "safe"}, {"solver": "OSQP"},
+                  {"options": {"warm_start": False}}):
+        assert not request.Request(**other).why_plain(problem)
+    weight.value = 2.0
+    problem.solve(method="screen")
+    assert request.Report.of(problem).recognised
+    weight.value = 1.0
+    assert "nothing has changed" in asked.why_plain(problem)  # OSQP still has that answer
+
+
+def test_what_a_limit_of_steps_was_for_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVXPY compiles anew for another solver; a limit that nobody asks for now is not its."""
+    problem, _ = weighed()
+    monkeypatch.setattr(request, "PATIENCE", 0.0)
+    few = request.with_fewer_steps(problem, request.Request())
+    assert few.options == {"max_iter": request.FEWEST_OF_SMALL}
+    request.plain(problem, few, "it is small")
+    assert request.within_patience(problem, request.Request(), request.AS_IT_WAS) == few
+    problem.solve(method="screen")
+    assert problem.solver_stats.num_iters <= 25
+    request.plain(problem, request.Request("OSQP", options={"max_iter": 5000}), "asked so")
+    assert request.going_on(problem, request.Request()) is None
+
+
+def test_answers_that_nothing_goes_on_from_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clarabel's, those that OSQP is not sure of, and those of many numbers."""
+    problem, weight = weighed()
+    request.plain(problem, request.Request(), "", "CLARABEL")
+    assert history.history(problem).answered is None
+    with pytest.warns(UserWarning, match="inaccurate"):
+        request.plain(problem, request.Request(options={"max_iter": 1}), "")
+    assert history.history(problem).answered is None
+    monkeypatch.setattr(history, "MOST_COMPARED", 0)
+    request.plain(problem, request.Request(), "")
+    assert history.history(problem).answered is None
+    monkeypatch.setattr(history, "MOST_COMPARED", 1)
+    request.plain(problem, request.Request(), "")
+    assert history.as_it_was(problem)
+    weight.value = 3.0
+    assert not history.as_it_was(problem)
+
+
 def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times_as_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -182,6 +245,9 @@ def test_what_was_in_vain_is_tried_again_when_plain_solves_have_taken_five_times
     problem.solve(method="screen", always=True)
     assert len(tried) == 2
     known.vain, known.since = 1.0, 5.5
+    problem.solve(method="screen")
+    assert len(tried) == 2  # OSQP goes on from its answer
+    known.answered = None
     problem.solve(method="screen")
     assert len(tried) == 3
     assert known.vain > 1.0
