@@ -19,7 +19,9 @@ that the best point so far suggests. Each piece lies below its loss, so the obje
 feasible set grows: the smaller problem is a relaxation. If the margins of its minimiser x are on
 the pieces that were assumed, then x is feasible and as good as any point of the relaxation: it
 minimises F. A wrong guess about a budget does not show in the objective; it shows as margins on
-another piece, and as a budget that is exceeded.
+another piece, and as a budget that is exceeded. Where none is, once a level that nothing else sees
+is at its lowest (`levelled`), x is feasible whatever was assumed of budgets: those that do not bind
+leave their levels, and so the pieces of their losses, to chance.
 
 The certificate is that of the Lagrangian (`certify_budgets`). With slopes ``theta_i`` in
 ``lambda_k [lo_i, hi_i]``, ``lambda >= 0``, every feasible y has
@@ -389,6 +391,10 @@ INSIDE = 1e-6
 constraints are a larger share of the largest one: an inner point to 1e-8 leaves less."""
 
 
+HALVINGS = 50
+"""Of the interval between the kinks that a level is looked for in."""
+
+
 class BudgetedPoint(NamedTuple):
     """A point with its margins, its slopes and its multipliers.
 
@@ -571,7 +577,8 @@ class ScreenedBudgets(
         out = []
         for part, margins, held in zip(self.parts, self.centre.margins, self.held, strict=True):
             keep = int(np.ceil(self.keep * part.n / self.terms))
-            out.append(_predicted(part, margins, held, keep))
+            many = part.n > 2 * self.d  # those of single coordinates cost next to nothing
+            out.append(_predicted(part, margins, held, keep) if many else _undecided(part.n))
         kept = sum(len(selection.kept) for selection in out)
         if kept > WORTH * self.terms:
             return nothing
@@ -670,6 +677,12 @@ class ScreenedBudgets(
             for chosen, part, margins in zip(selection, self.parts, point.margins, strict=True)
         ]
         count = sum(int(mask.sum()) for mask in off)
+        if count and not off[0].any():
+            lowest = levelled(self.parts, point)
+            if all(budget_value(part, lowest.x)[0] <= 0.0 for part in self.parts[1:]):
+                # Whatever was assumed of budgets, the optimum of the relaxation is feasible.
+                self.centre = lowest
+                return 0
         if count > self.keep and self.centre is not None:
             self.keep *= 2  # the relaxation has run away: from the same point, with more terms
             return count
@@ -723,6 +736,38 @@ def _predicted(part: Problem, margins: Array, held: Mask, keep: int) -> Selectio
 
 
 # -- better multipliers for a point ---------------------------------------------------------------
+
+
+def levelled(parts: tuple[Problem, ...], point: BudgetedPoint) -> BudgetedPoint:
+    """`point` with the lowest value of each budget over a level that it alone sees, as a VaR.
+
+    Where a budget does not bind, any level that keeps it is as good, and what a solver hands out
+    may lie anywhere.
+    """
+    objective, budgets = parts[0], parts[1:]
+    seen = np.array([(part.column_sizes > 0.0) | (part.linear != 0.0) for part in budgets])
+    alone = (objective.column_sizes == 0.0) & (objective.linear == 0.0) & (seen.sum(axis=0) == 1)
+    for part in parts:
+        form = part.quadratic
+        alone &= form.untouched if isinstance(form, Quadratic) else False
+    if objective.side is not None:
+        alone[objective.side.matrix.indices] = False
+    x, margins = point.x.copy(), list(point.margins)
+    for j in np.flatnonzero(alone):
+        k = int(np.argmax(seen[:, j]))
+        part, column = budgets[k], budgets[k].design.take_columns(np.array([j])).dense()[:, 0]
+        losses, used = part.losses, column != 0.0
+        kinks = (losses.b - margins[k + 1])[used] / column[used]
+        if not len(kinks):
+            continue
+        low, high = float(kinks.min()), float(kinks.max())
+        for _ in range(HALVINGS):
+            middle = 0.5 * (low + high)
+            slope = float(losses.slope(margins[k + 1] + middle * column) @ column)
+            low, high = (middle, high) if slope + part.linear[j] < 0.0 else (low, middle)
+        x[j] += high
+        margins[k + 1] = margins[k + 1] + high * column
+    return point._replace(x=x, margins=tuple(margins))
 
 
 def repaired(made: BudgetedProblem, best: BudgetedPoint) -> BudgetedPoint:

@@ -1108,3 +1108,43 @@ def test_rows_of_one_entry_round_in_their_own_coordinate_alone() -> None:
         )
         assert abs(Fraction(float(computed[j])) - exact) <= Fraction(float(error[j]))
     assert error.min() < 1e-6 * error.max()
+
+
+@pytest.mark.parametrize("kind", ["dense", "float32", "sparse", "scaled"])
+def test_slopes_that_are_small_round_little(kind: str) -> None:
+    """``A' theta`` of few slopes that count among many: in every column, against exact sums."""
+    rng = np.random.default_rng(1)
+    A = rng.standard_normal((300, 6)) * np.geomspace(1e-6, 1e6, 6)
+    A[5:, 0] *= 1e9  # steep rows do not see a column that others fill
+    A[:5, 0] = 0.0
+    theta = np.r_[rng.standard_normal(5), 1e-13 * rng.standard_normal(295)]
+    scale = rng.uniform(0.5, 2.0, 300) if kind == "scaled" else None
+    data = {"float32": A.astype(np.float32), "sparse": sp.csr_matrix(A)}.get(kind, A)
+    ends = np.full(300, 10.0)
+    losses = Losses(np.zeros(300), 0.0, 0.0, -ends, ends)
+    problem = Problem(Rows(data, scale), losses, Quadratic(np.zeros(6)), np.zeros(6))
+    error, plain = module.closer_adjoint_error(problem, theta), module.adjoint_error(problem, theta)
+    computed = problem.design.adjoint(theta)
+    factors = np.ones(300) if scale is None else scale
+    entries = data.toarray() if kind == "sparse" else data
+    for j in range(6):
+        exact = sum(
+            Fraction(float(c)) * Fraction(float(a)) * Fraction(float(s))
+            for c, a, s in zip(factors, entries[:, j], theta, strict=True)
+        )
+        assert abs(Fraction(float(computed[j])) - exact) <= Fraction(float(error[j]))
+        size = sum(abs(Fraction(float(a)) * Fraction(float(s)))
+                   for a, s in zip(entries[:, j], theta, strict=True))
+        assert error[j] >= 0.49 * problem.design.adjoint_factor * float(size)
+    assert error[0] < 1e-5 * plain[0]
+    assert (error[1:] <= 20 * plain[1:]).all()
+
+
+def test_the_sum_of_products_is_bounded_where_all_rows_are_alike() -> None:
+    """By the inequality itself, which is then an equation: a share of the error would be less."""
+    design = Rows(np.full((64, 3), -0.5))
+    losses = Losses(np.zeros(64), 0.0, 0.0, np.full(64, -1.0), np.full(64, 1.0))
+    problem = Problem(design, losses, Quadratic(np.zeros(3)), np.zeros(3))
+    error = module.closer_adjoint_error(problem, np.full(64, 0.25))
+    assert (error >= design.adjoint_factor * 8.0).all()
+    assert (0.99 * error < design.adjoint_factor * 8.0).all()

@@ -450,6 +450,61 @@ def test_a_wrong_prediction_is_put_back() -> None:
     assert screened.proof.primal == pytest.approx(budgeted.objective.primal(right.x), rel=1e-6)
 
 
+def slack_limits(n: int, d: int, seed: int, loose: float = 3.0) -> tuple[cp.Problem, list[Any]]:
+    """The largest mean below two values at risk of which one, or none where `loose`, binds."""
+    R, risk = returns(n, d, seed)
+    w, levels = cp.Variable(d), [cp.Variable(), cp.Variable()]
+    rows = [cp.sum(w) == 1, w >= 0]
+    limits = [
+        t + cp.sum(cp.pos(-R @ w - t)) / (share * n) <= limit
+        for t, share, limit in zip(levels, (0.05, 0.3), (loose * risk, 3.0 * risk), strict=True)
+    ]
+    cost = R.mean(axis=0) @ w - 1e-4 * cp.norm1(w - 1 / d)
+    return cp.Problem(cp.Maximize(cost), [*rows, *limits]), limits
+
+
+@pytest.mark.parametrize("loose", [3.0, 1.0])
+def test_a_budget_that_does_not_bind_is_not_solved_for(loose: float) -> None:
+    """Its level may lie anywhere, and what was assumed of its losses be wrong in every round."""
+    problem, limits = slack_limits(6_000, 12, 0, loose)
+    problem.solve(method="screen")
+    report, value = cvxscreen.Report.of(problem), problem.value
+    duals = [limit.dual_value for limit in limits]
+    assert report.recognised
+    assert report.rounds <= 5
+    assert report.kept < 0.6 * report.terms
+    assert all(limit.violation() <= 1e-12 for limit in limits)
+    problem.solve("CLARABEL", **TIGHT)
+    assert value == pytest.approx(problem.value, rel=1e-6)
+    size = abs(problem.value)
+    assert duals == pytest.approx([limit.dual_value for limit in limits], abs=1e-4 * size + 1e-6)
+    assert (max(duals) > 1e-3) == (loose == 1.0)
+
+
+def test_a_level_is_the_lowest_of_its_budget_and_of_no_other_coordinate() -> None:
+    """Over it alone: other coordinates, and levels that two budgets share, stay."""
+    problem, _ = slack_limits(600, 5, 1)
+    parts = recognise_any(problem).parts
+    rng = np.random.default_rng(0)
+    x = rng.random(parts[0].d)
+    point = BudgetedPoint(
+        x, (), np.zeros(2), np.zeros(0), tuple(part.design.forward(x) for part in parts)
+    )
+    found = budgets.levelled(parts, point)
+    moved = np.flatnonzero(found.x != x)
+    assert len(moved) == 2
+    for part, margins in zip(parts[1:], found.margins[1:], strict=True):
+        np.testing.assert_allclose(margins, part.design.forward(found.x), atol=1e-12)
+        lowest = budget_value(part, found.x)[0]
+        for j in moved:
+            for step in (-1e-3, -1e-6, 1e-6, 1e-3):
+                other = found.x.copy()
+                other[j] += step
+                assert budget_value(part, other)[0] >= lowest - 1e-14
+    unmoved = budgets.levelled((parts[0], parts[1], parts[1]), point)
+    np.testing.assert_array_equal(unmoved.x, x)
+
+
 # -- at other costs -------------------------------------------------------------------------------
 
 

@@ -166,7 +166,7 @@ def weighed(weight: float = 1.0) -> tuple[cp.Problem, cp.Parameter]:
 
 
 def test_what_cvxpy_goes_on_from_is_left_to_it_while_nothing_changes() -> None:
-    """OSQP has its answer after 25 steps; with other numbers, or asked otherwise, it is screened."""
+    """OSQP has it after 25 steps; with other numbers, or asked otherwise, it is screened."""
     problem, weight = weighed()
     asked = request.Request()
     assert not asked.why_plain(problem)
