@@ -171,7 +171,7 @@ def test_nothing_wrong_is_decided(loss: str, data: str) -> None:
 @pytest.mark.parametrize("data", DATA)
 def test_slopes_are_feasible_in_exact_arithmetic(data: str) -> None:
     """``|A_j' theta| <= kappa_j`` for the slopes of a point, computed in rational numbers."""
-    from fractions import Fraction
+    from rational import Fraction
 
     for seed in range(6):
         rng = np.random.default_rng(seed)

@@ -5,10 +5,9 @@ Optima are planted in integers and dyadic numbers, so that ``P(x) - P*`` is know
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
+from rational import Fraction
 
 from cvxscreen.certificates.certificate import certify, gap_beside_l1, pure_l1_gap
 from cvxscreen.core.losses import Losses

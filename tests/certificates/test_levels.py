@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 import cvxscreen as cs
 from cvxscreen.certificates.many import certify_levels

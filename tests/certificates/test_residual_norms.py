@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 from cvxscreen.certificates import residual_norms
 from cvxscreen.certificates.certificate import certify

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 import cvxscreen as cs
 from cvxscreen.certificates.one_pass import certify_chunks

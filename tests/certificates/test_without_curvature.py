@@ -6,12 +6,12 @@ Optima are planted in integers and dyadic numbers, so that ``P(x) - P*`` is know
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 import cvxscreen as cs
 from cvxscreen.certificates import certificate as module

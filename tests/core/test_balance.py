@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.core import duality as module

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 import pytest
+from rational import Fraction
 
 from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import available, midpoint_ball

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
@@ -11,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from cvxpy.constraints import Equality
 from cvxpy_plugin.zoo import Data
+from rational import Fraction
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.bounds import midpoint_ball, theorems as balls

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import cvxpy as cp
 import numpy as np
 import pytest
+from rational import Fraction
 
 import cvxscreen
 from cvxscreen import InvalidInput, NotScreenable, leave_one_out

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 import pytest
 from mpmath import mp
+from rational import Fraction
 
 from cvxscreen.designs.comparisons import (
     Pairs,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from rational import Fraction
 
 import cvxscreen as cs
 from cvxscreen.bounds import gap_ball
