@@ -220,7 +220,7 @@ def reformulated(
     coordinates that there are; `often`, that the form is kept for other costs.
     """
     form: Reformulation | None = Centred.of(problem)
-    if form is None and not theirs and (often or not waits_for_loops(problem)):
+    if form is None and not theirs and not waits_for_loops(problem, often):
         form = WithoutIntercept.of(problem, often=often)
     return form or ShortSquares.of(problem) or bounds_as_terms(problem)
 

@@ -115,7 +115,7 @@ def test_a_start_and_limits_reach_the_lasso(monkeypatch) -> None:
     np.testing.assert_array_equal(inner["start"].x, first.x[:-1])
 
 
-@pytest.mark.parametrize("shape", [(120, 100), (3000, 40)])
+@pytest.mark.parametrize("shape", [(250, 220), (3200, 60)])
 def test_a_path_makes_the_form_once_and_is_that_of_single_solves(shape, monkeypatch) -> None:
     """Of tall rows a form of the form, too: a triangle."""
     problem, made = lasso(*shape), []
@@ -132,6 +132,13 @@ def test_a_path_makes_the_form_once_and_is_that_of_single_solves(shape, monkeypa
         assert point.status == alone.status == "optimal"
         assert point.objective == pytest.approx(alone.value, rel=3e-8)
         assert certify(problem.with_(C=value), point.x, point.theta, tol=1e-8).ok
+
+
+def test_a_path_of_a_small_one_waits_for_no_loop(monkeypatch) -> None:
+    """Nothing is compiled for it: it stays as it is, whatever is loaded."""
+    monkeypatch.setattr(WithoutIntercept, "of", lambda *_, **options: pytest.fail("another form"))
+    points = cvxscreen.path(lasso(300, 15), values=[0.003, 0.1], tol=1e-8).points
+    assert [point.status for point in points] == ["optimal", "optimal"]
 
 
 def _noted(made: list, form):
