@@ -92,6 +92,10 @@ MOST = 8
 TERMS = 4
 """Losses in budgets for every coordinate at least: those of ``norm1(w) <= 1`` alone are no data."""
 
+CANCELLED = 1e3
+"""How many times as large as the new level of a budget the one before may be, from which it is
+computed: rounding of what cancels is as many times that of the new one."""
+
 SAME = 1e-12
 """Relative difference below which a number did not change with a multiplier."""
 
@@ -146,7 +150,10 @@ class BudgetedProblem(Immutable):
         )
 
     def at_costs(self, standard: Standard) -> BudgetedProblem | None:
-        """The same at other costs of the objective, checked; None where the rules must run."""
+        """The same at other costs of the objective, and other levels of the budgets, checked.
+
+        `standard` has the same rows but for these levels; None where the rules must run.
+        """
         ones = np.ones(len(self.rows))
         found = at_costs(self.lagrangian, at_multipliers(standard, self.rows, ones))
         if found is None or not np.array_equal(budget_rows(standard), self.rows):
@@ -155,15 +162,39 @@ class BudgetedProblem(Immutable):
         for place in self.places[1:]:  # what a helper costs in the objective is no budget's
             if not _numbers_equal(before.take(place), now.take(place)).all():
                 return None
+        lower = (self.standard.rows.offset - standard.rows.offset)[self.rows]
+        budgets = tuple(
+            part if not change else replace(part, constant=part.constant + float(change))
+            for part, change in zip(self.budgets, lower, strict=True)
+        )
+        for part, again in zip(self.budgets, budgets, strict=True):
+            if abs(part.constant) > CANCELLED * abs(again.constant):
+                return None
         with suppress(NotScreenable):
             check(found, at=last_check_point(found), budgets=_held(standard, self.rows, ones))
-            own = _objective(found.problem, self.places[0], self.budgets)
-            return replace(self, standard=standard, lagrangian=found, objective=own)
+            own = _objective(found.problem, self.places[0], budgets)
+            return replace(
+                self, standard=standard, lagrangian=found, objective=own, budgets=budgets
+            )
         return None
 
     def anew(self, standard: Standard) -> BudgetedProblem:
-        """The same by all rules, from the numbers of `standard`."""
-        return recognise_budgets(standard)
+        """The same from the numbers of `standard`: by all rules, if more than levels changed."""
+        found = self.at_costs(standard) if self._same_but_levels(standard) else None
+        return recognise_budgets(standard) if found is None else found
+
+    def _same_but_levels(self, standard: Standard) -> bool:
+        """Whether `standard` has other offsets in the budgets' rows alone, at any costs."""
+        old = self.standard
+        alike = ("cones", "arguments", "norms")
+        if any(getattr(old, name) != getattr(standard, name) for name in alike):
+            return False
+        if not np.array_equal(old.starts, standard.starts):
+            return False
+        if not old.rows.same_matrix(standard.rows):
+            return False
+        moved = np.flatnonzero(old.rows.offset != standard.rows.offset)
+        return bool(np.isin(moved, self.rows).all())
 
     def at(self, multipliers: Array) -> Problem:
         """The Lagrangian as a `Problem`, its terms in the order of `lagrangian`."""

@@ -120,6 +120,8 @@ def screened_solve(problem: Any, request: Request) -> Any:
         if _solved_as_chain(problem, request):
             return problem.value
         value = plain(problem, request, found, DEFAULT if found == NO_SIDE else None)
+        if request.leaves_choice and problem.status == cp.USER_LIMIT:
+            value = another_solver(problem, request, found)
         expected = found in (NO_SIDE, OF_NORMS) or found.endswith(CANNOT_PAY)
         if not (expected or solved_shorter(problem)):
             warn_once(found)

@@ -560,6 +560,71 @@ def test_at_other_costs_no_rule_runs_again(name: str, monkeypatch: pytest.Monkey
         assert np.abs(ours.dual_value - theirs.dual_value).max() <= 1e-3 * size
 
 
+def test_at_other_levels_no_rule_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frontier: limits in parameters, with a weight in the objective, both or one by one."""
+    R, risk = returns(3_000, 6, 4)
+    w, limit, bound, weight = cp.Variable(6), *(cp.Parameter(nonneg=True) for _ in range(3))
+    problem = cp.Problem(
+        cp.Maximize(R.mean(axis=0) @ w - weight * cp.norm1(w - 1 / 6)),
+        [cp.sum(w) == 1, w >= 0, cp.cvar(-R @ w, 0.95) <= limit,
+         cp.mean(cp.abs(R @ w)) <= bound],
+    )
+    limit.value, bound.value, weight.value = 1.05 * risk, 0.4 * risk, 1e-4
+    assert cvxscreen.explain(problem).recognised
+    problem.solve(method="screen")
+    rules, counts = budgets.recognise_standard, []
+
+    def counted(*args: Any, **more: Any) -> Any:
+        counts.append(1)
+        return rules(*args, **more)
+
+    monkeypatch.setattr(budgets, "recognise_standard", counted)
+    for at in ((1.0, 0.4, 1.0), (1.02, 0.5, 1.0), (1.3, 0.35, 3.0), (1.1, 0.45, 3.0)):
+        limit.value, bound.value, weight.value = at[0] * risk, at[1] * risk, 1e-4 * at[2]
+        problem.solve(method="screen")
+        report, value = cvxscreen.Report.of(problem), problem.value
+        duals = [constraint.dual_value for constraint in problem.constraints[2:]]
+        assert report.recognised
+        assert max(float(c.violation().max()) for c in problem.constraints) <= 1e-10
+        for variable in problem.variables():
+            variable.save_value(None)  # CVXPY 1.9 fails to compile `cvar` of known values
+        problem.solve("CLARABEL", **TIGHT)
+        assert value == pytest.approx(problem.value, rel=1e-6)
+        right = [constraint.dual_value for constraint in problem.constraints[2:]]
+        assert duals == pytest.approx(right, abs=1e-4 * max(right) + 1e-6)
+    assert not counts
+    weight.value, limit.value = 1e-4, 1e9  # from so far off the next level would be rounding
+    problem.solve(method="screen")
+    limit.value = 1.05 * risk
+    before = len(counts)
+    problem.solve(method="screen")
+    assert len(counts) > before
+    assert cvxscreen.Report.of(problem).recognised
+
+
+def test_rows_with_another_entry_are_not_the_same() -> None:
+    """Nor a level that is no budget's: the rules run."""
+    made = recognise_any(slack_limits(600, 5, 1)[0])
+    standard = made.standard
+    assert made._same_but_levels(standard)
+    offset = standard.rows.offset.copy()
+    offset[made.rows[0]] += 1e-3
+    assert made._same_but_levels(standard._replace(rows=replace(standard.rows, offset=offset)))
+    other = np.flatnonzero(np.isin(np.arange(len(offset)), made.rows, invert=True))[0]
+    offset[other] += 1e-3
+    assert not made._same_but_levels(standard._replace(rows=replace(standard.rows, offset=offset)))
+    sparse = standard.rows.sparse.copy()
+    sparse.data[-1] *= 1.5
+    assert not made._same_but_levels(standard._replace(rows=replace(standard.rows, sparse=sparse)))
+    for k, block in enumerate(standard.rows.blocks):
+        matrix = block.matrix.copy()
+        matrix[0, 0] += 1.0
+        blocks = list(standard.rows.blocks)
+        blocks[k] = replace(block, matrix=matrix)
+        changed = replace(standard.rows, blocks=tuple(blocks))
+        assert not made._same_but_levels(standard._replace(rows=changed))
+
+
 def test_a_helper_that_comes_to_cost_something_is_no_budgets_alone() -> None:
     """The user's own bounds of losses: at another value of p the objective weighs them, too."""
     def made_of(p: Any) -> cp.Problem:

@@ -12,7 +12,7 @@ import pytest
 import cvxscreen
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin import plugin, request
-from cvxscreen.errors import UnknownName
+from cvxscreen.errors import NotScreenable, UnknownName
 
 cvxpy_plugin.register()
 
@@ -103,6 +103,26 @@ def stops_early(n: int = 1200) -> Any:
     w, b = cp.Variable(D), cp.Variable()
     cost = cp.sum_squares(w) + cp.norm1(X @ w + b - y)
     return cp.Problem(cp.Minimize(cost), [cp.norm1(w) <= 1])
+
+
+@pytest.mark.filterwarnings("ignore:Solution may be inaccurate")
+def test_nor_is_what_is_not_recognised_left_where_that_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Read in vain, as ``always=True`` asks, or as its size says."""
+    problem, precise = stops_early(), stops_early()
+    monkeypatch.setattr(plugin, "recognise_any", lambda _: refuse())
+    monkeypatch.setattr(request, "ALREADY_SAID", ["before"])
+    value = problem.solve(method="screen", always=True)
+    assert problem.status == cp.OPTIMAL
+    assert value == pytest.approx(precise.solve(solver="CLARABEL"), rel=1e-7)
+    assert not cvxscreen.Report.of(problem).recognised
+    problem.solve(method="screen", always=True, solver="OSQP")  # nobody else's
+    assert problem.status == cp.USER_LIMIT
+
+
+def refuse() -> Any:
+    raise NotScreenable("not today")
 
 
 @pytest.mark.filterwarnings("ignore:Solution may be inaccurate")

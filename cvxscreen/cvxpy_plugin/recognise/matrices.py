@@ -375,6 +375,22 @@ class Stack(Immutable):
         rows, columns = self.sparse.shape
         return rows, columns
 
+    def same_matrix(self, other: Stack) -> bool:
+        """Whether `other` has the same entries in the same form, whatever its offset is."""
+        mine, theirs = self.sparse, other.sparse
+        if self.shape != other.shape or len(self.blocks) != len(other.blocks):
+            return False
+        pairs = [(getattr(mine, name), getattr(theirs, name))
+                 for name in ("indptr", "indices", "data")]
+        for block, again in zip(self.blocks, other.blocks, strict=True):
+            if block.start != again.start or (block.factor is None) != (again.factor is None):
+                return False
+            pairs += [
+                (block.rows, again.rows), (block.matrix, again.matrix),
+                (block.factor, again.factor),
+            ]
+        return all(a is b or np.array_equal(a, b) for a, b in pairs)
+
     def apply(self, z: Array) -> Array:
         """``A z`` without the offset, for one vector (N,) or several (N, k)."""
         out = np.asarray(self.sparse @ z)
