@@ -18,17 +18,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import thread_time
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import issparse
+import scipy.sparse as sp
 
 from cvxscreen._support.extensions import supplied
 from cvxscreen.cvxpy_plugin.size import (
@@ -71,7 +72,10 @@ GO_ON = ("OSQP", "SCS")
 """Solvers that CVXPY has begin at the answer of the last call: nothing has changed is 25 steps."""
 
 MOST_COMPARED = 10_000
-"""Numbers in parameters that are kept to tell whether they have changed (20 microseconds)."""
+"""Numbers in parameters whose fingerprints are kept to tell whether they have changed."""
+
+Fingerprints = dict[int, bytes]
+"""Of the values of parameters, by their identifiers."""
 
 WARM_CALLS = 2
 """Calls after the first by which a trial is judged: the first reads the problem as well."""
@@ -114,14 +118,14 @@ class Answered(NamedTuple):
 
     Attributes
     ----------
-    values : list of array
+    values : Fingerprints
         Of the parameters.
     solver : str or None
     options : dict
         As it was asked.
     """
 
-    values: list[Any]
+    values: Fingerprints
     solver: Any
     options: dict[str, Any]
 
@@ -221,16 +225,30 @@ def as_it_was(problem: Any) -> bool:
     """
     known = history(problem).answered
     now = None if known is None else _values(problem)
-    return known is not None and now is not None and all(map(np.array_equal, known.values, now))
+    return known is not None and known.values == now
 
 
-def _values(problem: Any) -> list[Any] | None:
-    """Copies of the values of its parameters; None of many numbers, or of what is no array."""
-    values = [parameter.value for parameter in problem.parameters()]
-    many = sum(getattr(value, "size", 1) for value in values) > MOST_COMPARED
-    if many or any(map(issparse, values)):
-        return None
-    return [np.array(value) for value in values]
+def _values(problem: Any) -> Fingerprints | None:
+    """Those of the values of its parameters; None of many numbers."""
+    parameters = problem.parameters()
+    many = sum(parameter.size for parameter in parameters) > MOST_COMPARED
+    return None if many else fingerprints(parameters)
+
+
+def fingerprints(parameters: Iterable[Any]) -> Fingerprints:
+    """Fingerprints of the parameters' present values, by identifier."""
+    return {p.id: _fingerprint(p.value) for p in parameters}
+
+
+def _fingerprint(value: Any) -> bytes:
+    digest = hashlib.sha1(usedforsecurity=False)  # the quickest that is long enough
+    if sp.issparse(value):
+        matrix = sp.csc_array(value)
+        for part in (matrix.indptr, matrix.indices, matrix.data):
+            digest.update(np.ascontiguousarray(part).data)
+    else:
+        digest.update(np.ascontiguousarray(np.asarray(value, dtype=np.float64)).data)
+    return digest.digest()
 
 
 def size_of_squares(problem: Any) -> Size:

@@ -24,10 +24,10 @@ from cvxscreen.cvxpy_plugin.composite import (
     recognise_refused,
 )
 from cvxscreen.cvxpy_plugin.cvxpy_solver import Built, CvxpySolver, build, metric_start
+from cvxscreen.cvxpy_plugin.history import Fingerprints, fingerprints
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import Report, require_cvxpy_problem
-from cvxscreen.cvxpy_plugin.solution_cache import Fingerprints, fingerprints
 from cvxscreen.errors import NotCertified, NotScreenable
 from cvxscreen.screening.reduction import Screening, Selection, piece_masks
 from cvxscreen.solvers.loop import solve_screened

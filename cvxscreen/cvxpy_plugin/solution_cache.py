@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,7 @@ from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import Point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import Restored, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.history import Fingerprints, fingerprints
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_numbers
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from cvxscreen.cvxpy_plugin.recognise.changed_costs import CostsByWeight, Weights
 
 Array = NDArray[np.float64]
-
-Fingerprints = dict[int, bytes]
 
 
 class LastSolution(Immutable):
@@ -366,22 +365,6 @@ def start_from(last: LastSolution, problem: Problem) -> Start | None:
         return Start(point.x, point.theta, weight, point.multipliers, point)
     theta = moved_slopes(last.theta, old.losses, problem.losses)
     return Start(last.x, theta, weight, last.multipliers)
-
-
-def fingerprints(parameters: Iterable[Any]) -> Fingerprints:
-    """Fingerprints of the parameters' present values, by identifier."""
-    return {p.id: _fingerprint(p.value) for p in parameters}
-
-
-def _fingerprint(value: Any) -> bytes:
-    digest = hashlib.sha1(usedforsecurity=False)  # the quickest that is long enough
-    if sp.issparse(value):
-        matrix = sp.csc_array(value)
-        for part in (matrix.indptr, matrix.indices, matrix.data):
-            digest.update(np.ascontiguousarray(part).data)
-    else:
-        digest.update(np.ascontiguousarray(np.asarray(value, dtype=np.float64)).data)
-    return digest.digest()
 
 
 def _parts(problem: Any) -> tuple[Any, ...]:

@@ -279,10 +279,6 @@ class BoundsAsTerms(NamedTuple):
         )
         return cls(problem, equivalent, bounds, others)
 
-    def at(self, problem: Problem) -> BoundsAsTerms | None:
-        """None: it is soon made again."""
-        return None
-
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""
         m = len(self.bounds) + len(self.others)

@@ -53,6 +53,7 @@ from cvxscreen.solvers.reformulations import (
     Reformulation,
     ShortSquares,
     WithoutIntercept,
+    lasso_rows,
 )
 from cvxscreen.solvers.registry import (
     builtin_solver,
@@ -140,14 +141,14 @@ def solve_screened(
         other = (kept.at(problem) if kept else None) or reformulated(problem, theirs, often)
     if other is not None:
         if kept is not None:
-            kept.form = other
+            kept.keep(other)
         found = solve_screened(
             other.equivalent, inner, mode=mode, tol=HALF * tol, start=start and other.apply(start),
             bounds=bounds, on_round=on_round, limits=limits, kept=kept and kept.within,
         )
         answer = other.invert(found, tol)
         if answer.status != "inaccurate" or not other.lossy:
-            return answer if bounds else replace(answer, bounds=default_bounds(problem))
+            return answer if bounds is not None else replace(answer, bounds=default_bounds(problem))
         start = Start(answer.x, answer.theta, multipliers=answer.multipliers)
     bounds = default_bounds(problem) if bounds is None else tuple(bounds)
     if inner is None:  # what is solved often waits for the loops that are the quickest
@@ -220,7 +221,8 @@ def reformulated(
     coordinates that there are; `often`, that the form is kept for other costs.
     """
     form: Reformulation | None = Centred.of(problem)
-    if form is None and not theirs and not waits_for_loops(problem, often):
+    rows = 0 if form is not None or theirs else lasso_rows(problem)
+    if rows and not waits_for_loops(problem, rows, often):
         form = WithoutIntercept.of(problem, often=often)
     return form or ShortSquares.of(problem) or bounds_as_terms(problem)
 

@@ -60,11 +60,6 @@ class Reformulation(Protocol):
     """A problem in another form that is easier to solve, and the way there and back."""
 
     @property
-    def problem(self) -> Problem:
-        """The problem as it was asked."""
-        ...
-
-    @property
     def equivalent(self) -> Problem:
         """The problem in the other form."""
         ...
@@ -72,10 +67,6 @@ class Reformulation(Protocol):
     @property
     def lossy(self) -> bool:
         """Whether digits may be lost in it that the problem has as it is."""
-        ...
-
-    def at(self, problem: Problem) -> Reformulation | None:
-        """The form of `problem`, of the same data with losses times a factor; None if it is not."""
         ...
 
     def apply(self, start: Start) -> Start:
@@ -92,13 +83,18 @@ class KeptForm:
 
     Attributes
     ----------
-    form : Reformulation or None
-        The last one.
+    form : WithoutIntercept, ShortSquares or None
+        The last one; the others are soon made again, and hold a copy of the data.
     within : KeptForm
         The same of the problem in that form.
     """
 
-    form: Reformulation | None = None
+    form: WithoutIntercept | ShortSquares | None = None
+
+    def keep(self, form: Reformulation) -> None:
+        """Keep `form`, if it is one of those."""
+        if isinstance(form, WithoutIntercept | ShortSquares):
+            self.form = form
 
     @cached_property
     def within(self) -> KeptForm:
@@ -200,10 +196,6 @@ class Centred(NamedTuple):
         share = design.matrix[:, far] / self.mean[far]
         return bool(((share > WITHIN) & (share < 1.0 / WITHIN)).all())
 
-    def at(self, problem: Problem) -> Centred | None:
-        """None: its one pass over the data is soon made again."""
-        return None
-
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""
         x = start.x.copy()
@@ -270,7 +262,7 @@ class WithoutIntercept(NamedTuple):
 
         Nor where they are tall, unless it is to be solved `often`.
         """
-        n, d = _data_rows(problem), problem.d
+        n, d = lasso_rows(problem), problem.d
         if not n or not (often or n <= ROWS * d):
             return None
         design, f = cast(Rows, problem.design), problem.losses.take(np.arange(n))
@@ -298,7 +290,7 @@ class WithoutIntercept(NamedTuple):
     def at(self, problem: Problem) -> WithoutIntercept | None:
         """The form of `problem`, whose squares are those of the same data times a factor."""
         n = len(self.squares)
-        if _data_rows(problem) != n:
+        if lasso_rows(problem) != n:
             return None
         squares = problem.losses.take(np.arange(n))
         factor = squares.factor_of(self.squares)
@@ -335,7 +327,7 @@ class WithoutIntercept(NamedTuple):
         return found.carried_to(self.problem, x, theta, np.zeros(0), tol)
 
 
-def _data_rows(problem: Problem) -> int:
+def lasso_rows(problem: Problem) -> int:
     """Squares of a lasso with an intercept, beside its absolute values; 0 if it is none."""
     layout, design, d = problem.layout, problem.design, problem.d
     if layout is None or not (layout.intercept and layout.penalty_terms == d - 1):

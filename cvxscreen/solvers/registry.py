@@ -345,19 +345,16 @@ def sooner_than_loops(problem: Problem) -> bool:
     return small and segments.before_loading(problem)
 
 
-def waits_for_loops(problem: Problem, often: bool = False) -> bool:
-    """Whether a lasso with an intercept is better solved as it is than by loops to be loaded.
+def waits_for_loops(problem: Problem, rows: int, often: bool = False) -> bool:
+    """Whether a lasso of `rows` with an intercept is better solved as it is than by loops to load.
 
     The interior point method solves one with terms for its absolute values in less time than
     importing numba takes (300 x 400 0.09 s, 600 x 600 0.2; 1,000 x 1,000 0.8). That is counted.
     What is solved `often`, maybe in several processes, goes the same way in all of them: small ones
     wait for nothing, whatever is loaded.
     """
-    layout = problem.layout
-    if layout is None or not layout.intercept or layout.penalty_terms != problem.d - 1:
-        return False
-    n, d = problem.n - layout.penalty_terms, layout.penalty_terms
-    products = n * d * min(n, d)
+    d = problem.d - 1
+    products = rows * d * min(rows, d)
     if often:
         return products <= SOON
     waits = SOON < products <= WAITED * SOON and segments.before_loading(problem)
