@@ -264,7 +264,9 @@ class LeftOutOfGram:
         |x - x*| + sum_others |a| |D|  >=  |sum_B a D|,    G_BB + diag(q) >= l S
             ==>   |x - x*|  <=  sqrt(sum_B r^2 / S / l)    if that is c at most
 
-    which is linear in the rounding. It is made where the gap is not enough.
+    which is linear in the rounding. It is made where the gap is not enough. Terms of B at one point
+    are one term, whose loss is the sum of theirs: as slopes of losses grow with the margin, one
+    that belongs to the sum of their slopes is no further than the furthest of theirs.
 
     Parameters
     ----------
@@ -400,9 +402,19 @@ class LeftOutOfGram:
                     wanted = np.isinf(found[some]) & (reach <= most[some])
                     some, reach = some[wanted], reach[wanted]
                     near = (inside[some] <= reach[:, None] * norms * (1.0 + 8.0 * EPS)).any(axis=0)
-                    if len(some) and self._independent(np.flatnonzero(near), scale, least):
+                    if len(some) and self._independent(self._apart(near), scale, least):
                         found[some] = reach
         return found
+
+    def _apart(self, near: Mask) -> Index:
+        """One term of those at each point, of `near` ones; with curvature every one."""
+        kinks: dict[bytes | int, int] = {}
+        rows = np.flatnonzero(near)
+        points = self.design.kernel.function.identities(self.design.index[rows])
+        curved = self.problem.losses.q[rows] > 0.0
+        for i, point, bent in zip(rows.tolist(), points, curved.tolist(), strict=True):
+            kinks.setdefault(i if bent else point, i)
+        return np.array(list(kinks.values()), dtype=np.intp)
 
     def _independent(self, rows: Index, scale: Array, least: float) -> bool:
         """Whether ``G + diag(q)`` of the terms at `rows` is proven to exceed least times `scale`.

@@ -27,6 +27,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from itertools import pairwise
 from threading import RLock
 from typing import Any, Protocol, TypeVar, cast
 
@@ -75,6 +76,10 @@ class KernelFunction(Protocol):
 
     def cross(self, points: Any) -> Array:
         """``k(p, x_j)`` for new points p, shape (len(points), N)."""
+        ...
+
+    def identities(self, rows: Index) -> list[bytes]:
+        """What is the same of two points i in `rows` only where ``z_i`` is the same."""
         ...
 
 
@@ -152,6 +157,10 @@ class Rbf(Immutable):
             points = np.asarray(points, dtype=np.float64) - self._middle  # type: ignore[attr-defined]
         return self._finish(_times(points, self.points), _row_squares(points), self._squares)
 
+    def identities(self, rows: Index) -> list[bytes]:
+        """See `KernelFunction.identities`."""
+        return _bytes_of_rows(self.points[rows])
+
     def _finish(self, out: Array, left: Array, right: Array) -> Array:
         exponents(out, self.gamma, left, right)
         return np.exp(out, out=out)
@@ -192,6 +201,10 @@ class Polynomial(Immutable):
         """See `KernelFunction.cross`."""
         return self._finish(_times(points, self.points))
 
+    def identities(self, rows: Index) -> list[bytes]:
+        """See `KernelFunction.identities`."""
+        return _bytes_of_rows(self.points[rows])
+
     def _finish(self, out: Array) -> Array:
         out *= self.gamma
         out += self.coef0
@@ -230,6 +243,10 @@ class Precomputed(Immutable):
         """`points` are rows of kernel values already."""
         return np.asarray(points, dtype=np.float64)
 
+    def identities(self, rows: Index) -> list[bytes]:
+        """See `KernelFunction.identities`."""
+        return _by_values(self, rows)
+
 
 class Called(Immutable):
     """Any ``function(A, B) -> matrix`` of two blocks of points; its values count as given."""
@@ -265,6 +282,10 @@ class Called(Immutable):
         """See `KernelFunction.cross`."""
         return self._checked(points, self.points)
 
+    def identities(self, rows: Index) -> list[bytes]:
+        """See `KernelFunction.identities`."""
+        return _by_values(self, rows)
+
     def _checked(self, left: Any, right: Any) -> Array:
         out = array("kernel", self.function(left, right)).copy()
         shape = (left.shape[0], right.shape[0])
@@ -274,6 +295,26 @@ class Called(Immutable):
                 f"{shape[1]} points; a finite matrix {shape} is needed."
             )
         return out
+
+
+def _bytes_of_rows(points: Any) -> list[bytes]:
+    if not sp.issparse(points):
+        rows = np.ascontiguousarray(points)
+        whole = rows.view(f"V{rows.dtype.itemsize * rows.shape[1]}")
+        return cast(list[bytes], whole.ravel().tolist())
+    ends = points.indptr.tolist()
+    spans = [slice(start, end) for start, end in pairwise(ends)]
+    return [points.indices[span].tobytes() + points.data[span].tobytes() for span in spans]
+
+
+def _by_values(function: Precomputed | Called, rows: Index) -> list[bytes]:
+    """Points are the same where ``k_ii = k_ij = k_jj``, as where rows of values among them are.
+
+    If either of two different entries may be meant, nothing is known.
+    """
+    if function.error > 0.0:
+        return [i.to_bytes(8) for i in rows.tolist()]
+    return _bytes_of_rows(function.block(rows, rows))
 
 
 def _row_squares(points: Any) -> Array:

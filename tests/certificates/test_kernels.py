@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import cvxscreen
 from cvxscreen.certificates import kernels
@@ -20,6 +21,7 @@ from cvxscreen.certificates.kernels import (
 from cvxscreen.data_changes.refits import Optimum, optimum_of_gram
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.designs.gram import Polynomial, Precomputed, Rbf
 from cvxscreen.solvers.smo import solve_parts
 
 CASES = [
@@ -354,6 +356,86 @@ def test_terms_that_are_about_to_come_to_a_kink_stand_in_the_way(
                 break
         else:
             pytest.fail("it was never in the way")
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon", "quantile"])
+def test_terms_at_one_point_are_one(
+    loss: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one target or of several, wherever their slopes are; apart they would say nothing."""
+    rng, rows = np.random.default_rng(12), np.arange(36)
+    X = rng.standard_normal((12, 20))[rows // 3]
+    target = rng.standard_normal(12)[rows // 3]
+    target[5:9] = -target[5:9]
+    more = {"kernel_params": {"gamma": 0.1}} if kernel == "rbf" else {}
+    door = cvxscreen.svm if "hinge" in loss else cvxscreen.regression
+    problem = door(
+        X @ X.T if kernel == "precomputed" else X,
+        np.sign(target) if "hinge" in loss else target, C=1e3, loss=loss, kernel=kernel, **more,
+        **KERNEL[loss],
+    )
+    f, shorter = problem.losses, 0
+    for i in (3, 17, 31):
+        best = exact_optimum(weighted(problem, (rows != i).astype(float)))
+        for size in (0.0, 1e-12, 1e-9, 1e-6, 1e-3):
+            at = f.kink_distance(best.margins) < 1e-9
+            side = np.where(f.e > 0.0, np.sign(best.margins - f.b), 0.0)
+            moved = size * np.where(at, rng.standard_normal(36), 0.0)
+            # Slopes at one point against each other, and their sum.
+            for noise in (moved, moved - moved.reshape(12, 3).mean(axis=1).repeat(3)):
+                slopes = np.clip(best.theta + noise, f.lo, f.hi)[None]
+                slopes[:, (slopes[0] * side < 0.0) | (rows == i)] = 0.0
+                proofs = LeftOutOfGram(problem, best.theta, 1e-6)
+                found = proofs.certify(np.array([i]), rows, slopes)
+                true = squared_distance(proofs, slopes[0] - best.theta)
+                assert true <= found.gap[0] * (1.0 + 1e-9) + 1e-20
+                assert abs(found.margins[0] - best.margins[i]) <= found.error[0]
+                with monkeypatch.context() as apart:
+                    apart.setattr(LeftOutOfGram, "_apart", lambda self, near: np.flatnonzero(near))
+                    proofs = LeftOutOfGram(problem, best.theta, 1e-6)
+                    gap = proofs.certify(np.array([i]), rows, slopes).gap[0]
+                assert found.gap[0] <= gap
+                shorter += found.gap[0] < 1e-3 * gap
+    assert shorter
+
+
+def test_how_far_slopes_at_one_point_say_is_attained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the number of terms there: each counts by itself how far off its margin is."""
+    delta = 2.0**-12
+    problem = three_terms(1.0, [5.0, 0.25, 0.25])
+    best = exact_optimum(weighted(problem, np.array([0.0, 1.0, 1.0])))
+    monkeypatch.setattr(kernels, "LEAST", (0.9999,))
+    for change in ([delta, 0.0], [2.0 * delta, -delta], [0.0, delta]):
+        slopes = np.clip(best.theta + np.array([0.0, *change]), -1.0, 1.0)
+        proofs = LeftOutOfGram(problem, best.theta, 1e-4)
+        found = proofs.certify(np.array([0]), np.arange(3), slopes[None])
+        true = squared_distance(proofs, slopes - best.theta)
+        assert true == pytest.approx(delta**2, rel=1e-9)
+        assert true <= found.gap[0] <= 2.001 * true
+
+
+def test_points_that_are_nearly_one_stay_apart() -> None:
+    """One number in the last place, and a matrix of which either of two entries may be meant."""
+    X = np.ones((3, 2))
+    X[1, 1] += 2.0**-52
+    near, every = np.ones(3, dtype=bool), np.arange(3)
+
+    def apart(features: np.ndarray, kernel: str, loss: str = "absolute") -> list[int]:
+        problem = cvxscreen.regression(features, np.zeros(3), loss=loss, kernel=kernel)
+        return LeftOutOfGram(problem, np.zeros(3), 1e-6)._apart(near).tolist()
+
+    for kernel in ("linear", "poly"):
+        assert apart(X, kernel) == [0, 1]
+        assert apart(X, kernel, "huber") == [0, 1, 2]
+    for points in (X, sp.csr_matrix(X)):
+        for function in (Rbf(points, 1.0), Polynomial(points)):
+            first, second, third = function.identities(every)
+            assert first == third != second
+    matrix = np.ones((3, 3))
+    assert apart(matrix, "precomputed") == [0]
+    assert Precomputed(matrix).identities(every)[0] == Precomputed(matrix).identities(every)[2]
+    assert len(set(Precomputed(matrix, 1e-15).identities(every))) == 3
 
 
 def test_what_is_proven_of_some_terms_is_not_said_of_others() -> None:

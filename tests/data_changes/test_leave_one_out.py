@@ -145,6 +145,36 @@ def test_large_slopes_of_a_kernel_need_no_refits_alone(
         assert problem.losses.b[i] - high <= found.high[i]
 
 
+def test_points_with_either_label_go_along_paths_once_more(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without one of two that pull against each other many margins come to a kink from afar."""
+    monkeypatch.setattr(refits.PATHS, "spent", refits.PATHS.price)
+    monkeypatch.setattr(refits, "NEAREST", 8)
+    monkeypatch.setattr(refits, "FURTHER", 8)
+    some, labels = 14 * np.arange(9) + 1, np.repeat(y, 2)
+    labels[some] = -labels[some]
+    problem = svm(
+        np.repeat(X, 2, axis=0), labels, C=30.0, kernel="rbf", kernel_params={"gamma": 0.4}
+    )
+    solution = solve(problem, tol=1e-10)
+    paths = refits.gram_solvers(problem, solution, 1e-8, some)[0]
+    margins, error, ok = refits.left_out_of([paths], some)
+    assert ok.all()
+    for k, i in list(enumerate(some))[::4]:
+        [[_, low, high, value]] = refits._refitted(solution, np.array([i]), 1e-11, "certified")
+        assert margins[k] - error[k] <= high
+        assert low <= margins[k] + error[k]
+        assert margins[k] == pytest.approx(value, abs=1e-4 * (1.0 + abs(value)))
+    monkeypatch.setattr(paths, "rounds", 1)
+    once = refits.left_out_of([paths], some)[2]
+    assert np.count_nonzero(~once) >= refits.AGAIN
+    # A few are left to programs, which need no matrix of all that are near.
+    few = some[~once][:refits.AGAIN - 1]
+    monkeypatch.setattr(paths, "rounds", 2)
+    assert not refits.left_out_of([paths], few)[2].any()
+
+
 @pytest.mark.parametrize("loss", ["hinge", "epsilon"])
 @pytest.mark.parametrize("short_of", ["FURTHER", "PLACES", "MOST"])
 def test_paths_of_a_kernel_that_end_early_are_left_to_programs(

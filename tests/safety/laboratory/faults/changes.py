@@ -40,6 +40,8 @@ ATTAINED_BY_TWO = f"{KERNELS}::test_the_reach_without_a_term_of_a_kernel_is_atta
 REFUSED = f"{KERNELS}::test_bad_answers_without_a_term_of_a_kernel_are_refused"
 kernels = of("certificates/kernels.py", KERNEL)
 AS_FAR = f"{KERNELS}::test_how_far_slopes_say_is_attained"
+APART = f"{KERNELS}::test_points_that_are_nearly_one_stay_apart"
+points = of("designs/gram.py", APART)
 IN_THE_WAY = f"{KERNELS}::test_terms_that_are_about_to_come_to_a_kink_stand_in_the_way"
 paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
@@ -345,6 +347,15 @@ FAULTS = (
             "if least <= proven and there[rows].all():", "if least <= proven:",
             "left-out margins of a kernel are said to be nearer than they are",
             f"{KERNELS}::test_what_is_proven_of_some_terms_is_not_said_of_others"),
+    kernels("a point's terms with curvature that are one", DROPPED,
+            "kinks.setdefault(i if bent else point, i)", "kinks.setdefault(point, i)",
+            "left-out margins of a kernel are said to be nearer than they are", APART),
+    points("sparse points told by their columns alone", DROPPED,
+           "points.indices[span].tobytes() + points.data[span].tobytes()",
+           "points.indices[span].tobytes()", "points that are different are taken for one", APART),
+    points("points of a rounded matrix that are taken for one", SLACK,
+           "if function.error > 0.0:", "if False:",
+           "points that are different are taken for one", APART),
     together("negative weights that pass", DROPPED,
              "np.where(whole.weights.min(axis=1) < 0, np.inf, gap)", "gap",
              "a problem that is not convex is certified",
