@@ -63,12 +63,19 @@ TAKEN = {
     "huber_and_absolute": cp.sum(cp.huber(r) + 0.5 * (cp.abs(r) + cp.square(cp.pos(1 - m)))),
     "squared_steep": cp.sum_squares(2 * cp.pos(1 - m)),
     "scalar": cp.pos(1 - X[0] @ w),
+    "number_below_data": cp.sum(cp.pos(Y - b)),
+    "number_among_data": cp.sum(cp.maximum(4 * (b - Y), 9 * (Y - b))) / N,
+    "number_scaled": cp.sum(cp.maximum(-3 * (Y - 2 * b), 0.5 * (Y - 2 * b))),
+    "number_or_data": -3 * cp.sum(cp.minimum(b, Y)) / N,
+    "one_coordinate_or_data": -C @ cp.minimum(w[1], Y),
+    "coordinates_among_rows": cp.sum(cp.multiply(C[:, None] * X**2, cp.maximum(w, X))),
 }
 LEFT = {
     "ridge": cp.sum_squares(w),
     "least_squares": cp.sum_squares(r),
     "l1_norm": cp.norm1(w),
     "l1_of_differences": cp.norm1(w[1:] - w[:-1]),
+    "coordinates_among_few": cp.sum(cp.maximum(w, X[:2])),
     "linear": cp.sum(r),
     "different_data": cp.sum(cp.maximum(X @ w, Y - X[::-1] @ w)),
     "four_pieces": cp.sum(cp.maximum(0, r, 2 * r - 1, -r)),
@@ -116,6 +123,7 @@ def test_what_is_taken_has_its_value(name: str, way: Any) -> None:
         assert value(groups) == pytest.approx(float(TAKEN[name].value), rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:.*support CPP backend:UserWarning")  # of rows of `maximum`
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_is_taken_is_recognised(name: str) -> None:
     """The whole way, against CVXPY's own solution."""

@@ -44,11 +44,17 @@ from typing import Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.promote import promote
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.losses import Losses
-from cvxscreen.cvxpy_plugin.recognise.expressions import MOVES, as_vector, broadcast_positions
+from cvxscreen.cvxpy_plugin.recognise.expressions import (
+    MOVES,
+    as_vector,
+    broadcast_positions,
+    positions,
+)
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, sum_of, summands_of
 
 Array = NDArray[np.float64]
@@ -264,6 +270,8 @@ class SplitSlack(Immutable):
         All that hold them: the equality first, then bounds.
     owners : tuple of int
         By constraint: which variable it bounds from below by 0; -1 for the equality.
+    scales : tuple of float
+        By constraint: what a bound multiplies its variable by.
     sign : float
         Of ``u`` in what the equality puts at 0, its left side minus its right one.
     shares : tuple of float or array
@@ -276,6 +284,7 @@ class SplitSlack(Immutable):
     variables: tuple[Any, Any]
     constraints: tuple[Any, ...]
     owners: tuple[int, ...]
+    scales: tuple[float, ...]
     sign: float
     shares: tuple[Any, Any]
     factors: tuple[float, float] = (1.0, 1.0)
@@ -288,7 +297,8 @@ class SplitSlack(Immutable):
     def excesses(self, arguments: Array, index: Any = slice(None)) -> list[Array]:
         """What the left sides of the constraints exceed the right ones by, with these values."""
         below = (*(-part for part in self.values(arguments)), 0.0 * arguments)
-        return [below[owner] for owner in self.owners]
+        pairs = zip(self.owners, self.scales, strict=True)
+        return [scale * below[owner] for owner, scale in pairs]
 
     def multipliers(self, slope: Array, weight: Array) -> dict[int, Any]:
         """Multipliers of the constraints, by their identifiers.
@@ -308,8 +318,9 @@ class SplitSlack(Immutable):
         ]
         shape = self.variables[0].shape
         out = {}
-        for constraint, owner in zip(self.constraints, self.owners, strict=True):
-            value = -self.sign * slope if owner < 0 else left[owner]
+        rows = zip(self.constraints, self.owners, self.scales, strict=True)
+        for constraint, owner, scale in rows:
+            value = -self.sign * slope if owner < 0 else left[owner] / scale
             out[constraint.id] = value.reshape(shape, order="F")
             if owner >= 0:
                 left[owner] = np.zeros(len(slope))
@@ -607,6 +618,12 @@ def _unscaled(lines: _Lines) -> _Lines:
     kind = type(expr).__name__
     if kind == "NegExpression":
         return _unscaled(lines._replace(argument=expr.args[0]).mapped(lambda s, h: (-s, h)))
+    if kind in ("Promote", "broadcast_to"):
+        inner = _unscaled(_Lines(expr.args[0], (1.0,), (0.0,)))
+        number = inner.slopes[0]
+        if inner.argument is not expr.args[0] and not np.ndim(number):
+            lines = lines._replace(argument=_repeated(inner.argument, expr.shape))
+            return lines.mapped(lambda s, h: (s * number, h))
     if kind in ("multiply", "DivExpression", "MulExpression"):
         found = _scaled(expr)
         if found is not None and found[0].size == expr.size:
@@ -698,12 +715,19 @@ def _lines(expr: Any, sign: float = 1.0) -> _Lines:
     raise OtherForm
 
 
+def _repeated(expr: Any, shape: tuple[int, ...]) -> Any:
+    """`expr` broadcast to `shape`, as CVXPY itself writes it in sums."""
+    return promote(expr, shape) if expr.shape == () else cp.broadcast_to(expr, shape)
+
+
 def _stretched(arg: Any, whole: Any, sign: float) -> _Lines:
-    """The lines of `arg`, which has as many entries as `whole` or is one constant for all."""
+    """The lines of `arg`, broadcast to the entries of `whole`."""
     if arg.is_constant():
         return _Lines(None, (0.0,), (number_or_all(sign * _entries(arg, whole)),))
     if arg.size != whole.size:
-        raise OtherForm
+        if not arg.is_affine():
+            raise OtherForm
+        arg = _repeated(arg, whole.shape)
     return _lines(arg, sign)
 
 
@@ -976,9 +1000,21 @@ MOVING = MOVES | {
 """Nodes of expressions whose entries are single coordinates, or a few of them."""
 
 
+ROWS_OF_EACH = 10.0
+"""Entries for each coordinate from which on they are data (demands that an order is compared with,
+``pos(D - x)``), be they as they are: fewer are bounds, differences or an L1 norm."""
+
+
 def _without_data(expr: Any) -> bool:
     """Whether each entry is a coordinate (``norm1(w)``): what such terms are is for the rules."""
-    return type(expr).__name__ in MOVING and all(_without_data(arg) for arg in expr.args)
+    if expr.size >= ROWS_OF_EACH * sum(variable.size for variable in expr.variables()):
+        return False
+    return _moving(expr)
+
+
+def _moving(expr: Any) -> bool:
+    """Whether all nodes of `expr` are of the kinds `MOVING`."""
+    return type(expr).__name__ in MOVING and all(_moving(arg) for arg in expr.args)
 
 
 def _made(
@@ -1136,6 +1172,11 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
             _weigh_variables(arg, weight, found)
     elif kind == "NegExpression":
         _weigh_variables(expr.args[0], -weight, found)
+    elif kind in WHOLE:
+        for arg, carried in _carried(expr, weight):
+            _weigh_variables(arg, carried, found)
+    elif kind == "QuadForm" and expr.args[1].is_constant():
+        _weigh_squares(expr.args[0], weight[0] * _diagonal(expr.args[1]), found)
     elif kind == "MulExpression" and expr.size == 1:
         first, second = expr.args
         outer, inner = (first, second) if first.is_constant() else (second, first)
@@ -1153,20 +1194,45 @@ def _weigh_variables(expr: Any, weight: Array, found: list[tuple[Any, Array, int
 
 def _weigh_squares(expr: Any, weight: Array, found: list[tuple[Any, Array, int]]) -> None:
     """Collect ``<weight, vec(expr)^2>``: squares of variables that numbers multiply or not."""
-    while not isinstance(expr, cp.Variable):
-        kind = type(expr).__name__
-        if kind in ("reshape", "NegExpression"):  # as `norm(., "fro")` has it
-            if kind == "reshape" and expr.order != "F":
-                raise OtherForm
-            expr = expr.args[0]
-        elif kind in ("multiply", "DivExpression", "MulExpression"):
-            scaled = _scaled(expr)
-            if scaled is None or scaled[0].size != expr.size:
-                raise OtherForm
-            expr, weight = scaled[0], weight * scaled[1] ** 2
-        else:
+    kind = type(expr).__name__
+    if isinstance(expr, cp.Variable):
+        found.append((expr, weight, 2))
+    elif kind == "NegExpression":
+        _weigh_squares(expr.args[0], weight, found)
+    elif kind in WHOLE:  # a reshape, as `norm(., "fro")` has it
+        for arg, carried in _carried(expr, weight):
+            _weigh_squares(arg, carried, found)
+    elif kind in ("multiply", "DivExpression", "MulExpression"):
+        scaled = _scaled(expr)
+        if scaled is None or scaled[0].size != expr.size:
             raise OtherForm
-    found.append((expr, weight, 2))
+        _weigh_squares(scaled[0], weight * scaled[1] ** 2, found)
+    else:
+        raise OtherForm
+
+
+WHOLE = ("reshape", "transpose", "Hstack", "Vstack", "Concatenate")
+"""Kinds of nodes that hold every entry of their arguments once."""
+
+
+def _carried(expr: Any, weight: Array) -> Iterator[tuple[Any, Array]]:
+    """The arguments of such a node, and the weights of their entries in place of its own."""
+    for arg, index in zip(expr.args, positions(expr), strict=True):
+        carried, inside = np.empty(arg.size), index >= 0
+        carried[index[inside]] = weight[inside]
+        yield arg, carried
+
+
+def _diagonal(matrix: Any) -> Array:
+    """The diagonal of a constant matrix that has nothing else."""
+    value = matrix.value
+    if value is None or matrix.is_complex():
+        raise OtherForm
+    diagonal = np.asarray(value.diagonal(), dtype=np.float64)
+    entries = value.count_nonzero() if sp.issparse(value) else np.count_nonzero(value)
+    if entries != np.count_nonzero(diagonal):
+        raise OtherForm
+    return diagonal
 
 
 _Costs = dict[int, Array]
@@ -1245,7 +1311,7 @@ def _split_groups(
         argument = argument - part
     if argument.shape != u.shape or not argument.is_affine() or argument.is_constant():
         raise OtherForm
-    constraints, owners = [equality], [-1]
+    constraints, owners, scales = [equality], [-1], [1.0]
     for k, slack in enumerate((u, v)):
         given = {name for name, value in slack.attributes.items() if value not in (None, False)}
         bounds = [constraint for constraint in holding[slack.id] if constraint is not equality]
@@ -1253,12 +1319,15 @@ def _split_groups(
             raise OtherForm
         for constraint in bounds:
             bound, factor = _lower_bound(constraint, slack)
-            if bound.argument is not None or np.any(bound.heights) or factor != 1.0:
+            if bound.argument is not None or np.any(bound.heights):
                 raise OtherForm
+            scales.append(factor)
         constraints += bounds
         owners += [k] * len(bounds)
     sizes = abs(factors[u.id]), abs(factors[v.id])
-    whole = SplitSlack((u, v), tuple(constraints), tuple(owners), sign, (0.0, 0.0), sizes)
+    whole = SplitSlack(
+        (u, v), tuple(constraints), tuple(owners), tuple(scales), sign, (0.0, 0.0), sizes
+    )
     linear, squares = (
         [
             total[slack.id].get(power, np.zeros(slack.size)) / size**power

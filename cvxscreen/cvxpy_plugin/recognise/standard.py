@@ -37,6 +37,7 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen.core.cones import height
+from cvxscreen.cvxpy_plugin.recognise.constraint_forms import Rewritten, in_two_forms
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
     restore,
@@ -105,7 +106,9 @@ class Canonical(NamedTuple):
     whole : cvxpy.Problem or None
         The user's problem as it is read: loops vectorised, some atoms in simpler ones.
     bundles : tuple of Bundle
-        Constraints of the user's that are one in `whole`.
+        Constraints of the user's, or of those in their place, that are one in `whole`.
+    replaced : tuple of Rewritten
+        Constraints of the user's with others in their place.
     groups : tuple of LossGroup
         Losses of the objective that are not in `problem`.
     shifted : Shifted or None
@@ -136,6 +139,7 @@ class Canonical(NamedTuple):
     shortened: tuple[Shortened, ...] = ()
     epigraphs: tuple[EpigraphVariable, ...] = ()
     norms: tuple[RowNorms, ...] = ()
+    replaced: tuple[Rewritten, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -178,6 +182,9 @@ class Canonical(NamedTuple):
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
+        for one in self.replaced:
+            if found.dual_vars is not None:
+                found.dual_vars = one.together(found.dual_vars)
         return found
 
     def user_values(self, values: dict[int, np.ndarray]) -> dict[int, Any]:
@@ -242,7 +249,8 @@ class Canonical(NamedTuple):
         marks = {c.id: np.array(float(k)) for k, c in enumerate(self.problem.constraints)}
         found = self.chain.invert(Solution(cp.OPTIMAL, 0.0, {}, marks, {}), self.inverse)
         own = {c.id: c for c in self.original.constraints}
-        own |= {bundle.whole.id: bundle.parts[0] for bundle in self.bundles}
+        own |= {part.id: one.constraint for one in self.replaced for part, _ in one.parts}
+        own |= {bundle.whole.id: own[bundle.parts[0].id] for bundle in self.bundles}
         return {int(k): own[key] for key, k in found.dual_vars.items() if key in own}
 
     def current(self) -> dict[int, np.ndarray] | None:
@@ -266,7 +274,8 @@ def canonicalise(problem: Any) -> Canonical:
         a value.
     """
     direct, epigraphs = without_epigraph_variables(problem)
-    vectors, bundles = bundled(vectorised(direct))
+    plain, replaced = in_two_forms(direct)
+    vectors, bundles = bundled(vectorised(plain))
     leveled, levels = above_levels(vectors)
     simple = in_simpler_atoms(leveled)
     reason = refusal(simple)
@@ -284,6 +293,7 @@ def canonicalise(problem: Any) -> Canonical:
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
         groups, shifted, (*in_norms, *free),
         levels if vectors is problem and whole is leveled else (), shortened, epigraphs, norms,
+        replaced,
     )
     apart = {variable.id for variable in found.slacks}
     apart |= {one.variable.id for one in epigraphs}
