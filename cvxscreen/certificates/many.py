@@ -2,7 +2,8 @@
 
 `certify_many` makes those of a path over C, from two compiled passes a point; its dual points are
 kept packed, as most slopes are 0 or an end of their box. `certify_levels` makes those of a path
-over tau, all in one pass over the data (proofs: ``docs/theory.md``, section 9).
+over tau, and `certify_lassos` those of a lasso over C, all in one pass over the data (proofs:
+``docs/theory.md``, section 9, and below).
 
 Nothing is taken from the code that finds the points: neither margins nor sums.
 """
@@ -35,9 +36,10 @@ from cvxscreen.certificates.certificate import (
     relative_gap,
     taken_up,
 )
+from cvxscreen.core.lasso import Lasso
 from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.rows import FILLED, Rows
+from cvxscreen.designs.rows import FILLED, Rows, column_squares
 from cvxscreen.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -747,3 +749,71 @@ def certify_levels(
             break
         found.append(proof)
     return found, last, At_theta
+
+
+# -- a lasso along C -------------------------------------------------------------------------------
+#
+# Of squares the Fenchel-Young term is ``c (t - b - theta / c)^2 / 2`` exactly. The slopes are those
+# at x, c times the residuals r, made feasible: less ``rho c``, as if the intercept were another, so
+# that they balance, and s times that, so that the slopes theta have ``|A_j' theta| <= kappa_j``:
+#
+#     P - D = sum_i c_i (r_i - s (r_i - rho))^2 / 2 + sum_j (kappa_j |w_j| + w_j A_j' theta)
+#
+# Only the first r is exact, the second is as it was computed. By Minkowski's inequality the first
+# sum is at most ``((1 - s) |r| + |error of r| + |rho| |1|)^2 / 2`` in the norm of the weights c.
+
+
+def certify_lassos(lasso: Lasso, values: Array, X: Array, *, tol: float) -> Certificates:
+    """Certificates of a lasso at K values of C, in one pass over the data.
+
+    Parameters
+    ----------
+    lasso : Lasso
+        Of the problem at any C.
+    values : array, shape (K,)
+    X : array, shape (K, d)
+        A point for each; its slopes are those of the squares at it, made feasible.
+    tol : float
+        Relative gap asked for.
+
+    Returns
+    -------
+    Certificates
+    """
+    rows, b, c, kappa = lasso.rows, lasso.targets, lasso.weights, lasso.kappa
+    (n, width), d, K = rows.shape, len(kappa), len(values)
+    lengths = np.sqrt(rows.weighted_squares(np.ones(width)))
+    columns_above = np.sqrt(column_squares(rows, np.ones(n)))[:d]
+    reach = np.linalg.norm(X, axis=1) * rows.forward_factor
+    sums = dict[int, Array]()  # by the first row, the same whatever the threads
+
+    def look(at: slice, t: Array) -> Array:
+        error = reach[:, None] * lengths[at] + 4.0 * EPS * (np.abs(t) + np.abs(b[at]))
+        t -= b[at]
+        slopes = c[at] * t
+        sums[at.start] = np.array([
+            np.einsum("ki,ki->k", slopes, t), np.square(error) @ c[at], slopes.sum(axis=1),
+            np.abs(slopes).sum(axis=1), np.einsum("ki,ki->k", slopes, slopes),
+        ])
+        return slopes
+
+    At_theta = rows.both_ways(X, look)[:, :d]
+    squares, errors, total, load, size = np.sum([sums[at] for at in sorted(sums)], axis=0)
+    more = 1.0 + 4.0 * (n + d + 64) * EPS  # of any of these sums, and of a root of them
+    left, hidden, size = (more * np.sqrt(part) for part in (squares, errors, size))
+    weight, rho = float(c.sum()), np.zeros(K)
+    if lasso.intercept:
+        rho = more * (np.abs(total) + rows.adjoint_factor * load) / weight
+    off = rho[:, None] * (more * float(np.linalg.norm(c))) + rows.adjoint_factor * size[:, None]
+    off = off * columns_above
+    factors = values / lasso.problem.C  # times c are the weights: kappa is divided by them instead
+    wall = kappa / factors[:, None]
+    share = (wall / np.maximum((np.abs(At_theta) + off) * more, wall)).min(axis=1, initial=1.0)
+    share *= 1.0 - 16.0 * EPS * (share < 1.0)
+    w = np.abs(X[:, :d])
+    norm = wall * more + share[:, None] * (np.sign(X[:, :d]) * At_theta + off)
+    root = (1.0 - share + 8.0 * EPS) * left + hidden + rho * np.sqrt(weight)
+    gap = factors * more * (0.5 * root * root + (w * np.maximum(norm, 0.0)).sum(axis=1))
+    primal = factors * (0.5 * squares + (wall * w).sum(axis=1)) + lasso.problem.constant
+    gap[~np.isfinite(gap)] = np.inf
+    return Certificates(gap, relative_gap(gap, primal), primal, tol)

@@ -40,6 +40,10 @@ from cvxscreen.errors import InvalidInput
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
+FEW_COLUMNS = 8
+"""Unpenalised columns that are taken out of the data one by one: of more, as beside the terms of an
+L1 norm, each would be a pass over sparse rows (2,000 x 1,500: 1.9 s -> 0.02)."""
+
 _ROUNDED = 1e-11
 """Relative to the largest eigenvalue, how far below 0 the rounding of a matrix product (X'X from a
 million rows) and of its eigenvalues may put one that is 0."""
@@ -553,10 +557,14 @@ class Problem(Record, Immutable):
     def free_columns(self) -> Array:
         """The design's unpenalised coordinates, shape (n, m)."""
         if self.known.free_columns is None:
-            columns = [self.design.column(int(j)) for j in self.free_index]
-            self.known.free_columns = (
-                np.column_stack(columns) if columns else np.zeros((self.n, 0))
-            )
+            index = self.free_index
+            if len(index) > FEW_COLUMNS and isinstance(self.design, Rows):
+                self.known.free_columns = self.design.take_columns(index).dense()
+            else:
+                columns = [self.design.column(int(j)) for j in index]
+                self.known.free_columns = (
+                    np.column_stack(columns) if columns else np.zeros((self.n, 0))
+                )
         return self.known.free_columns
 
     @property

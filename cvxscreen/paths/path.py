@@ -48,6 +48,7 @@ from cvxscreen.solvers.compiled_path.segments import PARTS, CompiledPath, PathSe
 from cvxscreen.solvers.dual_active_set import DualActiveSet, PathCache
 from cvxscreen.solvers.interface import Start, SubproblemSolver
 from cvxscreen.solvers.interior_point import InteriorPoint
+from cvxscreen.solvers.lasso_path import LassoPath
 from cvxscreen.solvers.loop import solve_screened
 from cvxscreen.solvers.metric.sequence import metric_grid, metric_rows
 from cvxscreen.solvers.metric.solver import MetricSolver, is_metric
@@ -130,8 +131,9 @@ def path(
         As in `solve`.
     solver : str
         As in `solve`. ``"auto"`` (or ``"builtin"``) takes the compiled solver where the data are
-        dense with few coordinates, and the ordinary loop for any point that its certificate
-        refuses; ``"newton"`` is the ordinary loop from the start.
+        dense with few coordinates, one of its own for a lasso of dense data over C, and the
+        ordinary loop for any point that their certificates refuse; ``"newton"`` is the ordinary
+        loop from the start.
     bounds : str, Bound or a sequence of them, optional
         As in `solve`, for every point; they are what ``before`` records as well. The ordinary loop
         follows them. Tasks and metric learning over lambda have rules of their own.
@@ -373,7 +375,7 @@ class PathFollower:
         self.previous: Solution | None = None
         self.margins: Array | None = None  # of the point before the last, without curvature
         self.At_jumps: Array | None = None  # A' of the jumps of the slopes, likewise
-        self.compiled: CompiledPath | None = None
+        self.compiled: CompiledPath | LassoPath | None = None
         self.path_cache, self.kept_form = PathCache(), KeptForm()
         self.missed, self.note, self.ended = 0, "", False
         self.blocks_missed = 0  # of levels, none of whose vertices was found with the others
@@ -384,6 +386,8 @@ class PathFollower:
         self.waiting = plain and not self.alone and compiled_path(problem, solver, many=True)
         self.compiling_pays = False
         self.compile(at_once=recorded)
+        if plain and not (self.alone or recorded) and mode == "certified" and left_to_us(solver):
+            self.compiled = self.compiled or LassoPath.of(problem, tol, limits)
 
     def compile(self, at_once: bool = False) -> None:
         """Take the compiled path where that suits and is ready, or `at_once`.
@@ -668,6 +672,7 @@ def _point_of_segment(
         rounds=rounds,
         seconds=segment.seconds / len(segment),
         warm=warm,
+        features=None if segment.features is None else int(segment.features[k]),
     )
 
 

@@ -38,6 +38,7 @@ from cvxscreen._support.extensions import loaded
 from cvxscreen._support.limits import UNLIMITED, Limits, blas_threads
 from cvxscreen._support.validation import MODES, check_request
 from cvxscreen.bounds import Bound, default_bounds
+from cvxscreen.core.lasso import lasso_rows
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.designs.rows import Rows, entries
@@ -53,7 +54,6 @@ from cvxscreen.solvers.reformulations import (
     Reformulation,
     ShortSquares,
     WithoutIntercept,
-    lasso_rows,
 )
 from cvxscreen.solvers.registry import (
     builtin_solver,

@@ -41,12 +41,12 @@ from functools import cached_property
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from cvxscreen._support.limits import has_room
-from cvxscreen.core.losses import Losses, LossTerms
+from cvxscreen.core.lasso import Lasso, lasso_rows, squares_alone
+from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
@@ -223,10 +223,6 @@ def _intercept(few: Array, held: NDArray[np.bool_]) -> int | None:
 # -- a lasso with an intercept --------------------------------------------------------------------
 
 
-FILLED = 0.3
-"""Share of the entries from which on rows that are stored as sparse are taken as dense: those of
-data in fewer rows than columns are, beside the unit rows of the absolute values."""
-
 ROWS = 50
 """Rows for each coordinate up to which it pays for one solve (features kept by weights of 0.1 and
 0.01 of the largest, CPU ms as terms and so: 800 x 400 53 to 70 and 340 to 370 -> 7 and 33 to 42,
@@ -241,15 +237,13 @@ class WithoutIntercept(NamedTuple):
     Attributes
     ----------
     problem, equivalent : Problem
-    rows : Rows
-        Of the squares, the column of the intercept last.
-    squares : LossTerms
+    lasso : Lasso
+        The parts of the problem.
     """
 
     problem: Problem
     equivalent: Problem
-    rows: Rows
-    squares: LossTerms
+    lasso: Lasso
 
     @property
     def lossy(self) -> bool:
@@ -265,43 +259,35 @@ class WithoutIntercept(NamedTuple):
         n, d = lasso_rows(problem), problem.d
         if not n or not (often or n <= ROWS * d):
             return None
-        design, f = cast(Rows, problem.design), problem.losses.take(np.arange(n))
-        matrix = design.matrix[:n]
-        if sp.issparse(matrix):
-            if matrix.nnz < FILLED * n * (d - 1):
-                return None
-            matrix = matrix.toarray()
-        rows = Rows(matrix, None, design.extra[:n], known=True)
-        if rows.extra.shape[1] != 1 or not (rows.extra == 1.0).all():
+        lasso = Lasso.of(problem)
+        if lasso is None or not has_room(8 * n * d):
             return None
-        if not has_room(8 * n * d):
-            return None
-        share = 1.0 / f.q
-        share /= share.sum()
-        b, ends = f.b - share @ f.b, np.full(n, np.inf)
+        share, f = lasso.weights / lasso.weights.sum(), problem.losses.take(np.arange(n))
+        b, ends, matrix = f.b - share @ f.b, np.full(n, np.inf), lasso.rows.matrix
         equivalent = replace(
             problem, design=Rows(matrix - share @ matrix, known=True),
             losses=Losses(b, 0.0 * b, f.q, -ends, ends),
             quadratic=ZeroQuadratic(np.zeros(d - 1)), linear=np.zeros(d - 1), layout=None,
-            penalty=L1(problem.losses.hi[n:].copy()),
+            penalty=L1(lasso.kappa.copy()),
         )
-        return cls(problem, equivalent, rows, f)
+        return cls(problem, equivalent, lasso)
 
     def at(self, problem: Problem) -> WithoutIntercept | None:
         """The form of `problem`, whose squares are those of the same data times a factor."""
-        n = len(self.squares)
+        n = len(self.lasso.targets)
         if lasso_rows(problem) != n:
             return None
         squares = problem.losses.take(np.arange(n))
-        factor = squares.factor_of(self.squares)
+        factor = squares.factor_of(self.problem.losses.take(np.arange(n)))
         if factor is None:
             return None
-        known = self.equivalent
+        known, kappa = self.equivalent, problem.losses.hi[n:]
         equivalent = _again(
             problem, known, factor, quadratic=known.quadratic, linear=known.linear,
-            penalty=L1(problem.losses.hi[n:].copy()),
+            penalty=L1(kappa.copy()),
         )
-        return WithoutIntercept(problem, equivalent, self.rows, squares)
+        lasso = replace(self.lasso, problem=problem, weights=1.0 / squares.q, kappa=kappa)
+        return WithoutIntercept(problem, equivalent, lasso)
 
     def apply(self, start: Start) -> Start:
         """A start of the problem as one of `equivalent`."""
@@ -314,35 +300,12 @@ class WithoutIntercept(NamedTuple):
         The intercept is the weighted mean of what is left. Slopes are those at x, made smaller
         until the absolute values can balance them.
         """
-        x, f, kappa = np.append(found.x, 0.0), self.squares, self.problem.losses.hi[-len(found.x):]
-        theta = np.zeros(self.problem.n)
+        x, lasso, theta = np.append(found.x, 0.0), self.lasso, np.zeros(self.problem.n)
         if np.isfinite(x).all():
-            t = self.rows.forward(x)
-            x[-1] = float((f.b - t) @ (1.0 / f.q)) / float((1.0 / f.q).sum())
-            slopes = f.slope(t + x[-1])
-            pull = self.rows.adjoint(slopes)[:-1]
-            room = float(np.max(np.abs(pull) / kappa, initial=1.0))
-            theta = np.concatenate([slopes, -pull]) / room
-            np.clip(theta, self.problem.losses.lo, self.problem.losses.hi, out=theta)
+            left = lasso.targets - lasso.rows.forward(x)
+            x[-1] = float(left @ lasso.weights) / float(lasso.weights.sum())
+            theta = lasso.slopes(x, x[-1] - left)
         return found.carried_to(self.problem, x, theta, np.zeros(0), tol)
-
-
-def lasso_rows(problem: Problem) -> int:
-    """Squares of a lasso with an intercept, beside its absolute values; 0 if it is none."""
-    layout, design, d = problem.layout, problem.design, problem.d
-    if layout is None or not (layout.intercept and layout.penalty_terms == d - 1):
-        return 0
-    if not isinstance(design, Rows) or problem.side is not None or problem.penalty is not None:
-        return 0
-    if problem.drift or problem.imbalance or problem.linear.any():
-        return 0
-    if problem.quadratic.matrix is not None or problem.quadratic.diagonal.any():
-        return 0
-    n = problem.n - layout.penalty_terms
-    if design.scale is not None or not squares_alone(problem.losses.take(np.arange(n))):
-        return 0
-    weighs = (problem.losses.hi[n:] > 0.0).all()  # a slope of 0 can be made no smaller
-    return n if weighs else 0
 
 
 # -- tall squares ---------------------------------------------------------------------------------
@@ -430,12 +393,6 @@ def _beside_squares(problem: Problem) -> bool:
     """Whether a problem has what a triangle cannot stand beside."""
     penalised = problem.penalty is not None and not isinstance(problem.penalty, L1)
     return bool(penalised or problem.drift or problem.imbalance)
-
-
-def squares_alone(f: LossTerms) -> bool:
-    """Whether all terms are squares, without a kink or an end."""
-    ends = np.isinf(f.lo).all() and np.isinf(f.hi).all()
-    return bool(ends and (f.q > 0.0).all() and not f.e.any())
 
 
 def _again(problem: Problem, known: Problem, factor: float, **changed: Any) -> Problem:

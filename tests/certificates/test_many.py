@@ -351,7 +351,7 @@ def test_it_shares_nothing_with_what_it_judges(module: str) -> None:
     }
     names = ("_support.compiled", "_support.immutable", "_support.limits", "_support.rounding",
              "_support.validation", "certificates.certificate", "certificates.many",
-             "certificates.weightings", "core.losses", "core.problem", "designs.gram",
+             "certificates.weightings", "core.lasso", "core.losses", "core.problem", "designs.gram",
              "designs.rows", "errors")
     assert own <= {f"cvxscreen.{name}" for name in names}
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -189,6 +189,14 @@ def _fits(size: int) -> bool:
     return there is None or size <= SHARE * there
 
 
+class DualPoints(Protocol):
+    """Dual points, each an array when it is asked for."""
+
+    def row(self, k: int) -> Array:
+        """Dual point k, shape (n,)."""
+        ...
+
+
 class PathSegment(Immutable):
     """Points that were solved together, K of them.
 
@@ -197,21 +205,24 @@ class PathSegment(Immutable):
     values : array, shape (K,)
         C of each.
     X : array, shape (K, d)
-    theta : PackedSlopes
+    theta : DualPoints
     record : array, shape (K, len(COLUMNS))
-        What the compiled loop says about its work.
+        What the loop says about its work; of the columns at least the first four.
     proofs : Certificates
         Of all K points.
     seconds : float
         Wall time of the stretch.
+    features : array of int, shape (K,), optional
+        Coordinates that are not 0, where an L1 norm screens them.
     """
 
     values: Array
     X: Array
-    theta: PackedSlopes
+    theta: DualPoints
     record: Array
     proofs: Certificates
     seconds: float
+    features: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -12,6 +12,7 @@ stored = of(
     "certificates/many.py",
     "certificates/test_many.py::test_of_stored_rows_all_that_a_gap_consists_of_counts",
 )
+lassos = of("certificates/many.py", "certificates/test_lassos.py")
 packed = of("certificates/many.py", "certificates/test_many.py",
             "solvers/compiled_path/test_small_path.py")
 parts = of("certificates/kernels.py", "certificates/test_kernels.py")
@@ -24,6 +25,21 @@ merged = of("screening/reduction.py",
 lp = of("bounds/linear_program.py", "solvers/test_linear_program.py")
 
 FAULTS = (
+    lassos("a lasso's certificate without the margins' rounding", SLACK,
+           "left + hidden + rho", "left + rho", "residuals that rounding hides are not charged",
+           "certificates/test_lassos.py::test_the_rounding_of_margins_is_charged"),
+    lassos("a lasso's certificate without the balance", DROPPED,
+           "+ hidden + rho * np.sqrt(weight)", "+ hidden",
+           "an intercept that is off is certified",
+           "certificates/test_lassos.py::test_what_another_intercept_costs_is_charged"),
+    lassos("a lasso's certificate with slopes beyond the walls", DROPPED,
+           "share *= 1.0 - 16.0", "share[:] = 1.0 - 16.0",
+           "slopes that are not feasible prove a bound",
+           "certificates/test_lassos.py::test_dual_points_beyond_the_walls_are_shrunk"),
+    lassos("a lasso's certificate at another C", STALE,
+           "wall = kappa / factors[:, None]", "wall = kappa / np.ones((K, 1))",
+           "the weights are those of another problem",
+           "certificates/test_lassos.py::test_the_gap_bounds_what_is_lost"),
     single("a certificate without Fenchel-Young terms", DROPPED,
            "gap = float(fy.sum()) * (1 + problem.n * EPS) + rest", "gap = rest",
            "wrong duals are certified",

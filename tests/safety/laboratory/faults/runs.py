@@ -10,6 +10,8 @@ centred = of("solvers/reformulations.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
 carried = of("solvers/solution.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
+signs = of("solvers/lasso_path.py",
+           "solvers/test_lasso_path.py::test_all_points_are_those_of_single_solves")
 short = of("solvers/reformulations.py", "solvers/test_short_squares.py::"
            "test_both_are_the_same_function")
 answer = of("solvers/solution.py", "solvers/test_run.py")
@@ -74,16 +76,26 @@ FAULTS = (
     of("solvers/reformulations.py", "solvers/test_without_intercept.py::"
        "test_it_is_the_problem_at_the_best_intercept")(
         "a lasso about the means of unweighted rows", DROPPED,
-        "share = 1.0 / f.q", "share = np.ones(n)",
+        "share, f = lasso.weights / lasso.weights.sum(), ", "share, f = np.ones(n) / n, ",
         "another problem is solved, and the one that was asked once more"),
     of("solvers/reformulations.py", "solvers/test_without_intercept.py::"
        "test_a_kept_form_is_of_the_same_data_alone")(
         "a kept form with the losses that it was made of", STALE,
         "losses = known.losses.scaled(factor)", "losses = known.losses",
         "a path solves the problem at its first value, and each one that was asked once more"),
-    short("losses with ends for squares", DROPPED, "ends and (f.q > 0.0).all()",
-          "(f.q > 0.0).all()", "another problem is solved, and the data once more",
-          "solvers/test_short_squares.py::test_what_is_left_as_it_is"),
+    of("core/lasso.py", "solvers/test_short_squares.py::test_what_is_left_as_it_is")(
+        "losses with ends for squares", DROPPED, "ends and (f.q > 0.0).all()",
+        "(f.q > 0.0).all()", "another problem is solved, and the data once more"),
+    signs("features that come in with the other sign", SIGN,
+          "np.sign(pull[out])", "-np.sign(pull[out])",
+          "they leave again at once, and the points are solved by the ordinary loop"),
+    signs("products of features that are not centred", DROPPED,
+          "block = self.matrix[start:start + ROWS] - self.mean",
+          "block = self.matrix[start:start + ROWS] + 0.0",
+          "another problem is solved, and the one that was asked once more"),
+    signs("an intercept of the targets alone", DROPPED,
+          "self.products.level - self.products.mean @ self.w", "self.products.level",
+          "no point is certified, and all are solved once more"),
     short("columns that depend on others to a few digits", SLACK,
           "DIGITS = 1e-6", "DIGITS = 1e-30", "a triangle of rounding is taken for the data",
           "solvers/test_short_squares.py::test_what_is_left_as_it_is"),
