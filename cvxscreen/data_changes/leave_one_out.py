@@ -48,7 +48,13 @@ from cvxscreen.bounds.data_changes import (
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.data_changes.refits import margins_at_the_optimum, refits_of_groups, refits_of_terms
+from cvxscreen.data_changes.refits import (
+    margins_at_the_optimum,
+    over_its_rows,
+    refits_of_groups,
+    refits_of_terms,
+    suits,
+)
 from cvxscreen.data_changes.reweight import accepted, is_classification
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
@@ -427,7 +433,12 @@ class LeftOutMargins:
     ) -> None:
         whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
         self.solution, self.origin = solution, origin
-        solution = _about_the_centre(solution, mode)
+        # Programs over the slopes of a kernel end nearer than paths where these are large.
+        self._by_kernel = None
+        over = _over_its_rows(solution, mode)
+        if over is not solution and labels is None and suits(solution.problem):
+            self._by_kernel = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
+        solution = _about_the_centre(over, mode)
         point = solution.point()
         f = solution.problem.losses
         flat = (f.lo == 0.0) & (f.hi == 0.0)
@@ -453,9 +464,18 @@ class LeftOutMargins:
         self.unchanged, self.refitted = unchanged, np.zeros(len(low), dtype=bool)
         self._refits = refits
 
-    def refit(self, index: NDArray[np.intp], gap: float) -> Iterator[NDArray[np.intp]]:
-        """Solve again without each of the terms at `index`: those that are done, some at a time."""
-        for found in self._refits(index, gap):
+    def refit(
+        self, index: NDArray[np.intp], gap: float, last: bool = False
+    ) -> Iterator[NDArray[np.intp]]:
+        """Solve again without each of the terms at `index`: those that are done, some at a time.
+
+        At `last` in another way, if there is one; what it leaves longer stays.
+        """
+        way = self._by_kernel if last else self._refits
+        for found in way(index, gap) if way else ():
+            if last:
+                now = found[:, 0].astype(np.intp)
+                found = found[found[:, 2] - found[:, 1] < self.high[now] - self.low[now]]
             done = found[:, 0].astype(np.intp)
             ends = _counted(self.origin, done, *found[:, 1:].T)
             self.low[done], self.high[done], self.value[done] = ends
@@ -489,7 +509,8 @@ def refit_undecided(
 ) -> bool:
     """Refit, one step after another, what each then wants: to `tol`, and what it still wants finer.
 
-    Nothing without `refit`. Returns whether everything that was wanted has been refitted once.
+    Then in another way what is left. Nothing without `refit`. Returns whether everything that was
+    wanted has been refitted once.
     """
     refit, progress = flag("refit", refit), flag("progress", progress)
     if not refit:
@@ -497,7 +518,8 @@ def refit_undecided(
     total = sum(len(wanted()) for _, wanted in steps)
     with Progress(total, "refits", shown=progress) as bar:
         try:
-            for finer, gap in ((False, tol), (True, FINER * tol)):
+            for gap in (tol, FINER * tol, None):
+                finer, last = gap != tol, gap is None
                 for part, wanted in steps:
                     index = wanted()
                     if not finer:
@@ -508,7 +530,7 @@ def refit_undecided(
                         return finer
                     counts = np.zeros(len(part.low), dtype=bool)
                     counts[index] = not finer
-                    for done in part.refit(index, gap):
+                    for done in part.refit(index, gap or FINER * tol, last):
                         bar.step(count=int(np.count_nonzero(counts[done])))
                         if limits.spent():
                             break
@@ -552,6 +574,19 @@ def joined(parts: Sequence[LeaveOneOut]) -> LeaveOneOut:
         tuple(part.solution for part in parts), parts[0].classification, low, high, value,
         unchanged, refitted, decided, all(part.finished for part in parts), tuple(parts),
     )
+
+
+def _over_its_rows(solution: Solution, mode: str) -> Solution:
+    """That of the problem of a linear kernel over its rows, where these have few features.
+
+    Optima, margins and values are the same; refits go along paths through as many coordinates, not
+    through as many slopes as there are terms inside their box.
+    """
+    rows = over_its_rows(solution.problem)
+    if rows is None:
+        return solution
+    found = solve(rows, tol=min(solution.certificate.tolerance, EXACT), mode=mode)
+    return found if found.certificate.ok else solution
 
 
 def _about_the_centre(solution: Solution, mode: str) -> Solution:

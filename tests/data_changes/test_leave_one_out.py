@@ -145,6 +145,80 @@ def test_large_slopes_of_a_kernel_need_no_refits_alone(
         assert problem.losses.b[i] - high <= found.high[i]
 
 
+LINEAR = {
+    "hinge": {}, "squared_hinge": {}, "huber": {}, "epsilon": {"epsilon": 0.2}, "absolute": {},
+}
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("loss", LINEAR)
+def test_a_linear_kernel_is_left_out_over_its_rows(loss: str, intercept: bool) -> None:
+    """Large slopes, weights, and an intercept, beside which refits of a kernel go one by one."""
+    door, target = (svm, y) if "hinge" in loss else (regression, T)
+    more = {
+        "C": 20.0, "loss": loss, "intercept": intercept,
+        "sample_weight": np.linspace(0.5, 2.0, 60), **LINEAR[loss],
+    }
+    plain, problem = door(X, target, **more), door(X, target, kernel="linear", **more)
+    rows = refits.over_its_rows(problem)
+    assert rows is not None
+    np.testing.assert_array_equal(rows.design.dense(), plain.design.dense())
+    np.testing.assert_array_equal(rows.quadratic.diagonal, plain.quadratic.diagonal)
+    x = np.linspace(-1.0, 1.0, rows.d)
+    assert rows.primal(x) == plain.primal(x)
+    solution = solve(problem, tol=1e-9)
+    found, expected = leave_one_out(solution, tol=1e-9), leave_one_out(solve(plain, tol=1e-9))
+    assert found.solution is solution
+    assert (np.maximum(found.low, expected.low) <= np.minimum(found.high, expected.high)).all()
+    assert found.decided.sum() >= expected.decided.sum()
+    for i in np.flatnonzero(found.refitted)[::9]:
+        [[_, low, high, _]] = refits._refitted(solution, np.array([i]), 1e-10, "certified")
+        if not found.classification:
+            low, high = problem.losses.b[i] - high, problem.losses.b[i] - low
+        assert found.low[i] <= high
+        assert low <= found.high[i]
+
+
+def test_only_a_linear_kernel_of_few_features_is_taken_as_rows() -> None:
+    wide = np.hstack([X, np.ones((60, refits.COORDINATES))])
+    for problem in (
+        svm(X, y), svm(X, y, kernel="rbf"), svm(X @ X.T, y, kernel="precomputed"),
+        svm(X, y, kernel="poly", kernel_params={"degree": 1, "coef0": 1.0, "gamma": 1.0}),
+        svm(X, y, kernel="poly", kernel_params={"degree": 1, "coef0": 0.0, "gamma": 2.0}),
+        svm(X, y, kernel="poly", kernel_params={"degree": 2, "coef0": 0.0, "gamma": 1.0}),
+        svm(wide, y, kernel="linear"),
+    ):
+        assert refits.over_its_rows(problem) is None
+    some, own = svm(X, y, kernel="linear"), np.arange(5, 50)
+    some = replace(some, design=some.design.take_rows(own), losses=some.losses.take(own))
+    rows = refits.over_its_rows(some)
+    assert rows is not None
+    np.testing.assert_array_equal(rows.design.dense(), (y[:, None] * X)[5:50])
+
+
+def test_paths_that_are_waited_for_are_taken_once_they_are_due(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within one call: others may take a second a block."""
+    for clock in (replicates.TOGETHER, replicates.FRESH):
+        monkeypatch.setattr(clock, "spent", clock.price)
+    asked: list[str] = []
+    monkeypatch.setattr(refits, "at_hand", lambda loop: False)
+    monkeypatch.setattr(refits, "PATHS", CompileClock(1e-9))
+    monkeypatch.setattr(refits, "at_once", lambda problem: 4)
+    for solver in (refits.AlongPaths, refits.ByWeights):
+        def noted(
+            self: Any, index: Any, near: Any, solver: Any = solver, without: Any = solver.without
+        ) -> Any:
+            asked.append(solver.__name__)
+            return without(self, index, near)
+        monkeypatch.setattr(solver, "without", noted)
+    found = leave_one_out(solve(svm(X, y, C=0.5), tol=1e-10))
+    assert found.refitted.sum() > 5
+    assert asked[0] == "ByWeights"
+    assert set(asked[1:]) == {"AlongPaths"}
+
+
 def test_points_with_either_label_go_along_paths_once_more(
     monkeypatch: pytest.MonkeyPatch
 ) -> None:

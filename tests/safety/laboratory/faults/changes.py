@@ -47,6 +47,8 @@ paths = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
            "::test_the_reach_of_a_refit_of_rows_is_attained")
 ends = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
           "::test_the_path_of_a_slope_ends_at_the_optimum_without_it")
+as_rows = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
+             "::test_only_a_linear_kernel_of_few_features_is_taken_as_rows")
 WITHOUT = "data_changes/test_leave_one_out.py::test_agrees_with_fits_without_the_term"
 margins = of("data_changes/leave_one_out.py", WITHOUT)
 blocks = of("data_changes/refits.py", WITHOUT)
@@ -347,6 +349,18 @@ FAULTS = (
             "if least <= proven and there[rows].all():", "if least <= proven:",
             "left-out margins of a kernel are said to be nearer than they are",
             f"{KERNELS}::test_what_is_proven_of_some_terms_is_not_said_of_others"),
+    as_rows("a kernel that is not linear and is taken to be", DROPPED,
+            "if (function.gamma, function.coef0, function.degree) != (1.0, 0.0, 1):",
+            "if function.degree != 1:", "left-out margins are those of another kernel"),
+    as_rows("labels that points of a linear kernel lose", SIGN,
+            "rows = Rows(points, design.sign, ones, known=True)",
+            "rows = Rows(points, None, ones, known=True)",
+            "left-out margins of a linear kernel are those without labels"),
+    as_rows("an intercept that is penalised over the rows of a linear kernel", DROPPED,
+            "diagonal[points.shape[1]:] = 0.0", "diagonal[points.shape[1]:] = 1.0",
+            "left-out margins are those of another problem",
+            "data_changes/test_leave_one_out.py"
+            "::test_a_linear_kernel_is_left_out_over_its_rows"),
     kernels("a point's terms with curvature that are one", DROPPED,
             "kinks.setdefault(i if bent else point, i)", "kinks.setdefault(point, i)",
             "left-out margins of a kernel are said to be nearer than they are", APART),
