@@ -751,7 +751,7 @@ def certify_levels(
     return found, last, At_theta
 
 
-# -- a lasso along C -------------------------------------------------------------------------------
+# -- a lasso along C or lambda ---------------------------------------------------------------------
 #
 # Of squares the Fenchel-Young term is ``c (t - b - theta / c)^2 / 2`` exactly. The slopes are those
 # at x, c times the residuals r, made feasible: less ``rho c``, as if the intercept were another, so
@@ -763,14 +763,16 @@ def certify_levels(
 # sum is at most ``((1 - s) |r| + |error of r| + |rho| |1|)^2 / 2`` in the norm of the weights c.
 
 
-def certify_lassos(lasso: Lasso, values: Array, X: Array, *, tol: float) -> Certificates:
-    """Certificates of a lasso at K values of C, in one pass over the data.
+def certify_lassos(
+    lasso: Lasso, factors: Array, norms: Array, X: Array, *, tol: float
+) -> Certificates:
+    """Certificates of a lasso at K values of C or lambda, in one pass over the data.
 
     Parameters
     ----------
     lasso : Lasso
-        Of the problem at any C.
-    values : array, shape (K,)
+    factors, norms : array, shape (K,)
+        What its weights and its norm are multiplied by.
     X : array, shape (K, d)
         A point for each; its slopes are those of the squares at it, made feasible.
     tol : float
@@ -781,7 +783,7 @@ def certify_lassos(lasso: Lasso, values: Array, X: Array, *, tol: float) -> Cert
     Certificates
     """
     rows, b, c, kappa = lasso.rows, lasso.targets, lasso.weights, lasso.kappa
-    (n, width), d, K = rows.shape, len(kappa), len(values)
+    (n, width), d, K = rows.shape, len(kappa), len(X)
     lengths = np.sqrt(rows.weighted_squares(np.ones(width)))
     columns_above = np.sqrt(column_squares(rows, np.ones(n)))[:d]
     reach = np.linalg.norm(X, axis=1) * rows.forward_factor
@@ -806,8 +808,7 @@ def certify_lassos(lasso: Lasso, values: Array, X: Array, *, tol: float) -> Cert
         rho = more * (np.abs(total) + rows.adjoint_factor * load) / weight
     off = rho[:, None] * (more * float(np.linalg.norm(c))) + rows.adjoint_factor * size[:, None]
     off = off * columns_above
-    factors = values / lasso.problem.C  # times c are the weights: kappa is divided by them instead
-    wall = kappa / factors[:, None]
+    wall = kappa * (norms / factors)[:, None]  # the objective is divided by its factor meanwhile
     share = (wall / np.maximum((np.abs(At_theta) + off) * more, wall)).min(axis=1, initial=1.0)
     share *= 1.0 - 16.0 * EPS * (share < 1.0)
     w = np.abs(X[:, :d])

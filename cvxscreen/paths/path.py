@@ -386,8 +386,9 @@ class PathFollower:
         self.waiting = plain and not self.alone and compiled_path(problem, solver, many=True)
         self.compiling_pays = False
         self.compile(at_once=recorded)
-        if plain and not (self.alone or recorded) and mode == "certified" and left_to_us(solver):
-            self.compiled = self.compiled or LassoPath.of(problem, tol, limits)
+        lassos = over in ("C", "lam") and max_iter is None and bounds is None and not self.alone
+        if lassos and not recorded and mode == "certified" and left_to_us(solver):
+            self.compiled = self.compiled or LassoPath.of(problem, over, tol, limits)
 
     def compile(self, at_once: bool = False) -> None:
         """Take the compiled path where that suits and is ready, or `at_once`.
@@ -467,7 +468,8 @@ class PathFollower:
             before = partial(_pair_of_segment, segment, k)
             self.previous = None
         if len(segment):
-            self.note = f"C={segment.values[-1]:.3g}, kept {segment.record[-1, 0]:.0f}, gap "
+            self.note = f"{self.over}={segment.values[-1]:.3g}, "
+            self.note += f"kept {segment.record[-1, 0]:.0f}, gap "
             self.note += f"{segment.proofs.relative_gap[-1]:.1e}"
 
     def solve_point(self, value: float) -> None:
@@ -665,7 +667,8 @@ def _point_of_segment(
         gap=float(segment.proofs.gap[k]),
         relative_gap=float(segment.proofs.relative_gap[k]),
         status="optimal",
-        before=LazyNumbers(partial(_proven_before, problem, value, before)),
+        over=segment.over,
+        before=LazyNumbers(partial(_proven_before, problem, value, before, segment.over)),
         kept=kept,
         predicted=predicted,
         refuted=refuted,

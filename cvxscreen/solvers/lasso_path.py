@@ -1,4 +1,4 @@
-"""A lasso along C: on the products of its features, all values certified together.
+"""A lasso along C or lambda: on the products of its features, all values certified together.
 
 Feature-sign search (Lee et al. 2007): with the signs s of the features A that are not 0 the optimum
 is the solution of ``G_AA w = l_A - kappa_A s`` (G the products of the centred features, l those
@@ -116,6 +116,8 @@ class LassoPath:
     Parameters
     ----------
     lasso : Lasso
+    over : {"C", "lam"}
+        What changes: the weights, or the norm.
     tol : float
         Relative gap.
     limits : Limits
@@ -123,18 +125,22 @@ class LassoPath:
 
     memory: Sequence[float] = ()
 
-    def __init__(self, lasso: Lasso, tol: float, limits: Limits = UNLIMITED) -> None:
-        self.lasso, self.tol, self.limits = lasso, tol, limits
+    def __init__(
+        self, lasso: Lasso, over: str, tol: float, limits: Limits = UNLIMITED
+    ) -> None:
+        self.lasso, self.over, self.tol, self.limits = lasso, over, tol, limits
         self.products = Products(lasso)
         self.w = np.zeros(len(lasso.kappa))
 
     @classmethod
-    def of(cls, problem: Problem, tol: float, limits: Limits = UNLIMITED) -> LassoPath | None:
+    def of(
+        cls, problem: Problem, over: str, tol: float, limits: Limits = UNLIMITED
+    ) -> LassoPath | None:
         """That of `problem`; None where it is no lasso over dense rows, or has no room."""
         lasso = Lasso.of(problem)
         if lasso is None or not has_room(8 * problem.n * problem.d):
             return None
-        return cls(lasso, tol, limits)
+        return cls(lasso, over, tol, limits)
 
     def recall(self, memory: Sequence[float] | None) -> None:
         """Nothing is learnt from value to value."""
@@ -150,23 +156,26 @@ class LassoPath:
 
     def solve(self, values: Array) -> PathSegment:
         """The points at `values`, in that order, as far as limits allow."""
-        began, d = perf_counter(), len(self.w)
+        began, d, problem = perf_counter(), len(self.w), self.lasso.problem
+        factors, norms = values / problem.C, np.ones(len(values))
+        if self.over == "lam":
+            factors, norms = norms, values / float(problem.lam or 1.0)
         X, record = np.zeros((len(values), self.lasso.rows.shape[1])), np.zeros((len(values), 4))
         done = 0
-        for k, value in enumerate(values):
+        for k, wall in enumerate(norms / factors):
             if self.limits.spent():
                 break
-            steps = self.search(self.lasso.kappa * (self.lasso.problem.C / value))
+            steps = self.search(self.lasso.kappa * wall)
             X[k, :d] = self.w
             if self.lasso.intercept:
                 X[k, -1] = self.products.level - self.products.mean @ self.w
-            record[k] = self.lasso.problem.n, 0, 0, steps
+            record[k] = problem.n, 0, 0, steps
             done = k + 1
         values, X, record = values[:done], X[:done], record[:done]
-        proofs = certify_lassos(self.lasso, values, X, tol=self.tol)
-        slopes = LassoSlopes(self.lasso.problem, values, X)
-        seconds, features = perf_counter() - began, np.count_nonzero(X[:, :d], axis=1)
-        return PathSegment(values, X, slopes, record, proofs, seconds, features)
+        proofs = certify_lassos(self.lasso, factors[:done], norms[:done], X, tol=self.tol)
+        slopes, features = LassoSlopes(self, values, X), np.count_nonzero(X[:, :d], axis=1)
+        seconds = perf_counter() - began
+        return PathSegment(values, X, slopes, record, proofs, seconds, self.over, features)
 
     def search(self, kappa: Array) -> int:
         """Move `w` to the optimum at other weights of the norm; how many systems that took."""
@@ -273,13 +282,14 @@ class Signs(Immutable):
 
 
 class LassoSlopes(Immutable):
-    """Dual points of a lasso at several C, each made from its point when it is asked for."""
+    """Dual points of a path, each made from its point when it is asked for."""
 
-    problem: Problem
+    path: LassoPath
     values: Array
     X: Array
 
     def row(self, k: int) -> Array:
         """That of point k, shape (n,)."""
-        lasso = Lasso.of(self.problem.with_(C=float(self.values[k])))
-        return np.zeros(self.problem.n) if lasso is None else lasso.slopes(self.X[k])
+        problem, value = self.path.lasso.problem, float(self.values[k])
+        lasso = Lasso.of(problem.with_(**{self.path.over: value}))
+        return np.zeros(problem.n) if lasso is None else lasso.slopes(self.X[k])

@@ -30,6 +30,11 @@ def drawn(intercept: bool, n: int = 40, d: int = 6, offset: float = 0.0, kind=np
     )
 
 
+def at(problem: Problem, values=VALUES):
+    """The factors of weights and norm at values of C."""
+    return values / problem.C, np.ones(len(values))
+
+
 def exact(problem: Problem, x) -> Fraction:
     """The objective at x."""
     f, rows = problem.losses, problem.design.dense()
@@ -71,7 +76,7 @@ def test_the_gap_bounds_what_is_lost(intercept: bool, kind, offset: float) -> No
     best = [cs.solve(problem.with_(C=value), tol=1e-10) for value in VALUES]
     for size in (0.0, 1e-9, 1e-6, 1e-3, 1.0):
         X = np.array([one.x + size * rng.standard_normal(problem.d) for one in best])
-        proofs = certify_lassos(lasso, VALUES, X, tol=1e-7)
+        proofs = certify_lassos(lasso, *at(problem), X, tol=1e-7)
         for value, one, x, gap, primal in zip(
             VALUES, best, X, proofs.gap, proofs.primal, strict=True
         ):
@@ -90,13 +95,13 @@ def test_what_another_intercept_costs_is_charged() -> None:
     best[-1] = lasso.weights @ lasso.targets / lasso.weights.sum()
     X = np.array([best] * 2)
     X[:, -1] += 1e-2
-    proofs = certify_lassos(lasso, values, X, tol=1e-6)
+    proofs = certify_lassos(lasso, *at(problem, values), X, tol=1e-6)
     for value, x, gap in zip(values, X, proofs.gap, strict=True):
         here = problem.with_(C=value)
         lost = float(exact(here, x) - exact(here, best))
         assert 0.0 < lost <= gap <= 1.001 * lost
     assert not proofs.ok.any()
-    assert certify_lassos(lasso, values, np.array([best] * 2), tol=1e-9).ok.all()
+    assert certify_lassos(lasso, *at(problem, values), np.array([best] * 2), tol=1e-9).ok.all()
 
 
 def test_the_rounding_of_margins_is_charged() -> None:
@@ -109,7 +114,7 @@ def test_the_rounding_of_margins_is_charged() -> None:
         Rows(X), losses, ZeroQuadratic(np.zeros(5)), np.zeros(5), penalty=L1(np.full(5, 1e-30))
     )
     value = float(exact(problem, x))
-    proofs = certify_lassos(Lasso.of(problem), np.ones(1), x[None], tol=1e-6)
+    proofs = certify_lassos(Lasso.of(problem), np.ones(1), np.ones(1), x[None], tol=1e-6)
     assert value > 1e-3
     assert proofs.gap[0] >= value
     assert not proofs.ok[0]
@@ -121,17 +126,34 @@ def test_dual_points_beyond_the_walls_are_shrunk(intercept: bool) -> None:
     problem = drawn(intercept)
     fit = np.linalg.lstsq(problem.design.dense()[:40], problem.losses.b[:40], rcond=None)[0]
     for x in (np.zeros(problem.d), fit, 3.0 * fit):
-        proofs = certify_lassos(Lasso.of(problem), VALUES, np.array([x] * 3), tol=1e-6)
+        proofs = certify_lassos(Lasso.of(problem), *at(problem), np.array([x] * 3), tol=1e-6)
         for value, gap in zip(VALUES, proofs.gap, strict=True):
             best = cs.solve(problem.with_(C=value), tol=1e-10)
             assert problem.with_(C=value).primal(x) - best.value <= gap * (1.0 + 1e-9)
 
 
+def test_the_norm_may_change_instead() -> None:
+    """Along lambda."""
+    X, y = np.random.default_rng(0).standard_normal((60, 5)), np.arange(60.0)
+    problem, lams = cs.sparse_svr(X, y, 1.0, loss="squared", l2=0.0), np.array([0.3, 2.0])
+    best = [cs.solve(problem.with_(lam=lam), tol=1e-10) for lam in lams]
+    for size in (0.0, 1e-3, 1.0):
+        points = np.array([one.x + size for one in best])
+        proofs = certify_lassos(Lasso.of(problem), np.ones(2), lams, points, tol=1e-8)
+        assert proofs.ok.all() == (not size)
+        for lam, one, x, gap, primal in zip(
+            lams, best, points, proofs.gap, proofs.primal, strict=True
+        ):
+            here = problem.with_(lam=lam)
+            assert primal == pytest.approx(here.primal(x), rel=1e-12)
+            assert float(exact(here, x) - exact(here, one.x)) <= gap
+
+
 def test_points_that_are_none_are_refused() -> None:
     problem = drawn(False)
     X = np.full((3, 6), np.nan)
-    assert not certify_lassos(Lasso.of(problem), VALUES, X, tol=1e-6).ok.any()
+    assert not certify_lassos(Lasso.of(problem), *at(problem), X, tol=1e-6).ok.any()
     found = cs.solve(problem, tol=1e-9)
-    one = certify_lassos(Lasso.of(problem), np.array([problem.C]), found.x[None], tol=1e-9)
+    one = certify_lassos(Lasso.of(problem), np.ones(1), np.ones(1), found.x[None], tol=1e-9)
     assert one.ok.all()
     assert certify(problem, found.x, Lasso.of(problem).slopes(found.x), tol=1e-9).ok

@@ -57,6 +57,23 @@ def test_all_points_are_those_of_single_solves(name: str, kind, intercept: bool,
     assert there.points[-1].x.any()
 
 
+def test_along_lambda_as_well(monkeypatch) -> None:
+    """The same lasso with its parameter on the other side."""
+    X, y, _ = lasso(*SHAPES["square"], False)
+    problem = cs.sparse_svr(X, y, 2.0, loss="squared", l2=0.0)
+    lams = cs.lambda_max(problem) * np.array([1.01, 0.5, 0.1, 0.01])
+    monkeypatch.setattr(paths, "solve_screened", lambda *a, **o: pytest.fail("the ordinary loop"))
+    found = cs.path(problem, over="lam", values=lams, tol=1e-8)
+    monkeypatch.undo()
+    assert not found.points[0].x.any()
+    for lam, point in zip(lams, found.points, strict=True):
+        here = problem.with_(lam=lam)
+        assert point.over == "lam"
+        assert point.objective == pytest.approx(cs.solve(here, tol=1e-8).value, rel=3e-8)
+        assert certify(here, point.x, point.theta, tol=1e-8).ok
+        assert set(point.before) >= {"zero", "linear"}
+
+
 def test_its_coefficients_are_scikit_learns() -> None:
     X, y, problem = lasso(*SHAPES["square"], True, sample_weight=None)
     values = grid(X, y, True)

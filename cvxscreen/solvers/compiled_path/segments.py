@@ -203,7 +203,7 @@ class PathSegment(Immutable):
     Attributes
     ----------
     values : array, shape (K,)
-        C of each.
+        The parameter at each.
     X : array, shape (K, d)
     theta : DualPoints
     record : array, shape (K, len(COLUMNS))
@@ -212,6 +212,8 @@ class PathSegment(Immutable):
         Of all K points.
     seconds : float
         Wall time of the stretch.
+    over : str
+        Whose the values are.
     features : array of int, shape (K,), optional
         Coordinates that are not 0, where an L1 norm screens them.
     """
@@ -222,6 +224,7 @@ class PathSegment(Immutable):
     record: Array
     proofs: Certificates
     seconds: float
+    over: str = "C"
     features: NDArray[np.intp] | None = None
 
     def __len__(self) -> int:

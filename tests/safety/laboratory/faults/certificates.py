@@ -37,7 +37,7 @@ FAULTS = (
            "slopes that are not feasible prove a bound",
            "certificates/test_lassos.py::test_dual_points_beyond_the_walls_are_shrunk"),
     lassos("a lasso's certificate at another C", STALE,
-           "wall = kappa / factors[:, None]", "wall = kappa / np.ones((K, 1))",
+           "wall = kappa * (norms / factors)[:, None]", "wall = kappa * norms[:, None]",
            "the weights are those of another problem",
            "certificates/test_lassos.py::test_the_gap_bounds_what_is_lost"),
     single("a certificate without Fenchel-Young terms", DROPPED,
