@@ -511,11 +511,6 @@ def paths_at_hand(imports: bool) -> bool:
     return PATHS.due or ((imports or not not_imported()) and at_hand(follow))
 
 
-def along_paths(problem: Problem) -> bool:
-    """Whether refits of `problem` go along paths at once."""
-    return paths_at_hand(True) and compiled_path(problem, "auto", many=True)
-
-
 def at_once(problem: Problem) -> int:
     """How many refits of `problem` make a block."""
     d = problem.d
@@ -523,8 +518,8 @@ def at_once(problem: Problem) -> int:
 
 
 def in_blocks(problem: Problem) -> bool:
-    """The same, along paths or as refits under any weightings."""
-    return along_paths(problem) or together(problem)
+    """Whether refits of `problem` begin in blocks, along paths or under any weightings."""
+    return paths_at_hand(True) or together(problem)
 
 
 class Optimum(NamedTuple):
@@ -838,7 +833,7 @@ def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
     is compiled or has been waited for.
     """
     at: Optimum | None = None
-    if along_paths(solution.problem):
+    if paths_at_hand(True):
         finer = partial(refit, solution, solution.problem, solution.theta, FINER, "certified")
         at = optimum(solution) or optimum(finer())
     if at is None:
@@ -973,7 +968,8 @@ def refits_of_terms(
     """
     problem, gap = solution.problem, min(tol, BALL)
     plain = problem.side is None and problem.penalty is None
-    kernel, wide = suits(problem), plain and of_rows_with_many_features(problem)
+    kernel, blocks = suits(problem), plain and compiled_path(problem, "auto", many=True)
+    wide = plain and not blocks and of_rows_with_many_features(problem)
     in_vain: list[bool] = []
     size = KERNEL_BLOCK if kernel or wide else at_once(problem)
 
@@ -1014,9 +1010,8 @@ def refits_of_terms(
         yield from mapped(block, range(0, len(terms), size), n_jobs)
         return
     own = (lambda _: PROGRAMS.loaded_or_due, PROGRAMS) if wide else (in_blocks, PATHS)
-    blocks = wide or (plain and compiled_path(problem, "auto", many=True))
     yield from in_order(
-        problem, len(terms), one, block if blocks else None, n_jobs, size=size, own=own
+        problem, len(terms), one, block if blocks or wide else None, n_jobs, size=size, own=own
     )
 
 
