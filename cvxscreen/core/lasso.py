@@ -84,10 +84,10 @@ class Lasso(Immutable):
         theta = self.weights * residuals
         pull = self.rows.adjoint(theta)[: len(self.kappa)]
         room = float(np.max(np.abs(pull) / self.kappa, initial=1.0))
-        if self.intercept:
-            theta = np.concatenate([theta, -pull])
-        f = self.problem.losses
-        return np.clip(theta / room, f.lo, f.hi)
+        if not self.intercept:
+            return theta / room
+        balancing = np.clip(-pull / room, -self.kappa, self.kappa)
+        return np.concatenate([theta / room, balancing])
 
 
 FILLED = 0.3

@@ -19,6 +19,7 @@ data (`certify_lassos`), and the ordinary loop solves those that this refuses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -39,6 +40,8 @@ ALL_PRODUCTS = 2000
 """Features up to which all products are made at once, if there are as many terms."""
 BLOCK = 32
 """Features that come in at once, at least; else as many as there are."""
+FEW = 4
+"""Share of the features with products, inverse, up to which their rows are copied for a sum."""
 STEPS = 200
 """Systems for a value at most."""
 RIDGE = 1e-11
@@ -93,8 +96,8 @@ class Products:
             table += block.T @ block
         return table
 
-    def of(self, features: Index) -> Array:
-        """Those of some features with all, shape (k, d)."""
+    def among(self, features: Index) -> Array:
+        """Those of some features with each other, shape (k, k)."""
         new = features[self.known[features] < 0]
         if len(new):
             if self.count + len(new) > len(self.table):
@@ -107,7 +110,16 @@ class Products:
             self.table[own] -= np.multiply.outer(turned.sum(axis=1), self.mean)
             self.known[new] = np.arange(own.start, own.stop)
             self.count = own.stop
-        return np.asarray(self.table[self.known[features]])
+        return np.asarray(self.table[self.known[features][:, None], features])
+
+    def pull(self, features: Index, w: Array) -> Array:
+        """What is left of `linear` at a point that is `w` on some features, 0 elsewhere."""
+        at = self.known[features]
+        if FEW * len(at) < self.count:
+            return self.linear - w @ self.table[at]
+        every = np.zeros(self.count)  # rows that are taken out are copied
+        every[at] = w
+        return self.linear - every @ self.table[:self.count]
 
 
 class LassoPath:
@@ -172,8 +184,10 @@ class LassoPath:
             record[k] = problem.n, 0, 0, steps
             done = k + 1
         values, X, record = values[:done], X[:done], record[:done]
-        proofs = certify_lassos(self.lasso, factors[:done], norms[:done], X, tol=self.tol)
-        slopes, features = LassoSlopes(self, values, X), np.count_nonzero(X[:, :d], axis=1)
+        factors, norms = factors[:done], norms[:done]
+        proofs = certify_lassos(self.lasso, factors, norms, X, tol=self.tol)
+        slopes = LassoSlopes(self.lasso, factors, norms, X)
+        features = np.count_nonzero(X[:, :d], axis=1)
         seconds = perf_counter() - began
         return PathSegment(values, X, slopes, record, proofs, seconds, self.over, features)
 
@@ -182,8 +196,7 @@ class LassoPath:
         at, last, steps = Signs.of(self.w), np.zeros(0, dtype=np.intp), 0
         alone = False
         while steps < STEPS:
-            table = self.products.of(at.features)
-            gram, linear = table[:, at.features], self.products.linear[at.features]
+            gram, linear = self.products.among(at.features), self.products.linear[at.features]
             steps += 1
             try:
                 found = at.settled(gram, linear, kappa[at.features])
@@ -193,7 +206,7 @@ class LassoPath:
                 at = found
                 continue
             at = found
-            pull = self.products.linear - at.w @ table
+            pull = self.products.pull(at.features, at.w)
             ratio = np.abs(pull) / kappa
             ratio[at.features] = 0.0
             if self.close(at, pull, kappa, float(ratio.max(initial=0.0))):
@@ -282,14 +295,17 @@ class Signs(Immutable):
 
 
 class LassoSlopes(Immutable):
-    """Dual points of a path, each made from its point when it is asked for."""
+    """Dual points of a lasso at several factors of its weights and its norm, X the points.
 
-    path: LassoPath
-    values: Array
+    Each is made from its point when it is asked for.
+    """
+
+    lasso: Lasso
+    factors: Array
+    norms: Array
     X: Array
 
     def row(self, k: int) -> Array:
         """That of point k, shape (n,)."""
-        problem, value = self.path.lasso.problem, float(self.values[k])
-        lasso = Lasso.of(problem.with_(**{self.path.over: value}))
-        return np.zeros(problem.n) if lasso is None else lasso.slopes(self.X[k])
+        weights, kappa = self.factors[k] * self.lasso.weights, self.norms[k] * self.lasso.kappa
+        return replace(self.lasso, weights=weights, kappa=kappa).slopes(self.X[k])
