@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 from cvxpy.problems.problem import SolverStats
-from cvxpy.reductions.solution import Solution
+from cvxpy.reductions.solution import Solution, failure_solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
@@ -160,6 +160,24 @@ def write_back(
         return
     way = _WayBack(standard.canonical, _Named(solver))
     original.unpack_results(solution, way, None)
+
+
+def write_infeasible(
+    standard: Standard, duals: dict[int, Any], solver: str, statistics: dict[str, Any]
+) -> None:
+    """Make the user's problem one without feasible points, `duals` by which that is shown.
+
+    Parameters
+    ----------
+    duals : dict
+        As `dual_values` gives them.
+    solver, statistics
+        As of `write_back`.
+    """
+    original = standard.canonical.original
+    original._compilation_time = statistics[cp.settings.EXTRA_STATS]["compilation_time"]
+    solution = failure_solution(cp.INFEASIBLE, dict(statistics), duals)
+    original.unpack_results(solution, _WayBack(standard.canonical, _Named(solver)), None)
 
 
 def _unpack(problem: Any, solution: Solution, solver: str) -> None:

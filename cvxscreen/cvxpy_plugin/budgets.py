@@ -61,6 +61,7 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     slopes_of,
     written_losses,
 )
+from cvxscreen.cvxpy_plugin.infeasible import written_infeasible
 from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
 from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
@@ -77,7 +78,7 @@ from cvxscreen.solvers.loop import run
 from cvxscreen.solvers.relaxation import FEWEST, LEAST, REFUTED, WORTH, far_from_kinks, sample
 from cvxscreen.solvers.screened import ScreenedProblem, Times
 from cvxscreen.solvers.solution import moved_slopes
-from cvxscreen.solvers.within_budgets import within_budgets
+from cvxscreen.solvers.within_budgets import NothingWithin, within_budgets
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -550,6 +551,7 @@ class ScreenedBudgets(
         self.predicted = 0
         self.solving = 0.0
         self.rounds = []
+        self.nothing: NothingWithin | None = None  # of all terms
 
     def begin(self, start: BudgetedPair | None = None) -> None:
         """From `start`, or from the optimum of a sample of the terms, found from one of its own."""
@@ -582,7 +584,8 @@ class ScreenedBudgets(
             if nested.centre is not None or nested.result.status != "infeasible":
                 break
         if nested.centre is None:
-            self.result, self.finished = nested.result, True
+            self.result, self.finished = nested.result, nested.nothing is None
+            self.whole = True  # what a sample says is no proof
             return
         found = nested.centre
         slopes = tuple(
@@ -625,15 +628,21 @@ class ScreenedBudgets(
         )
 
         def lift(found: BudgetedPair) -> BudgetedPair:
-            slopes = tuple(
-                chosen.lift(part, small, found.x, theta)[1]
-                for chosen, part, small, theta in zip(
-                    selection, self.parts, reduced, found.slopes, strict=True
-                )
-            )
-            return found._replace(slopes=slopes)
+            return found._replace(slopes=self.lifted(selection, reduced, found))
 
         return reduced, lift
+
+    def lifted(
+        self, selection: tuple[Selection, ...], reduced: tuple[Problem, ...],
+        found: BudgetedPair | NothingWithin,
+    ) -> tuple[Array, ...]:
+        """The slopes of all terms, from those of the reduced problem's."""
+        return tuple(
+            chosen.lift(part, small, found.x, theta)[1]
+            for chosen, part, small, theta in zip(
+                selection, self.parts, reduced, found.slopes, strict=True
+            )
+        )
 
     def solve(
         self, reduced: tuple[Problem, ...], selection: tuple[Selection, ...]
@@ -647,6 +656,13 @@ class ScreenedBudgets(
                 # A relaxation that runs away: with more terms it is asked again.
                 self.solving += perf_counter() - began
                 self.result = SubproblemResult("unbounded", np.zeros(0), np.zeros(0))
+                return None
+            if isinstance(directly, NothingWithin):
+                self.solving += perf_counter() - began
+                self.result = SubproblemResult("infeasible", np.zeros(0), np.zeros(0))
+                self.nothing = replace(
+                    directly, slopes=self.lifted(selection, reduced, directly)
+                )
                 return None
             if directly is not None:
                 self.taken = True
@@ -911,6 +927,43 @@ def guessed_multipliers(made: BudgetedProblem) -> Array:
         sizes, made.budgets, strict=True)])
 
 
+def without_feasible(
+    made: BudgetedProblem, screened: ScreenedBudgets, times: dict[str, float]
+) -> Report | None:
+    """Write back that nothing is within the budgets; None where that is not shown on all rows.
+
+    The multipliers of all rows go with those of the budgets, and with an objective that is no part
+    of the proof: it cancels in the difference of two such answers.
+    """
+    nothing = screened.nothing
+    if nothing is None:
+        return None
+    guessed = guessed_multipliers(made)
+    unit = float(np.max(guessed / nothing.weights))  # of the objective's size
+    sides, found = nothing.multipliers * unit, []
+    for times_proof in (1.0, 2.0):
+        weights = times_proof * unit * nothing.weights
+        theta = np.zeros(made.terms)
+        for place, slopes, weight in zip(
+            made.places, nothing.slopes, (times_proof * unit, *weights), strict=True
+        ):
+            theta[place] = weight * slopes
+        try:
+            recognition = made.recognised_at(weights)
+            z = recognition.columns(nothing.x)
+        except CvxscreenError:
+            return None
+        rows = recognition.multipliers(z, theta, times_proof * sides)
+        rows[made.rows] = weights
+        found.append(rows)
+    report = Report(
+        recognised=True, mode="certified", solver="INTERIOR_POINT", terms=made.terms,
+        kept=made.terms - screened.predicted, beside=made.descriptions,
+        rounds=max(len(screened.rounds), 1), times=times,
+    )
+    return written_infeasible(made.standard, z, found[0], found[1], report, screened.steps)
+
+
 def lagrangian_at(made: BudgetedProblem, point: BudgetedPoint) -> tuple[Problem, Array]:
     """The Lagrangian at a point's multipliers, and its slopes."""
     multipliers = effective_multipliers(made, point.budget_multipliers)
@@ -995,6 +1048,11 @@ def screened_budgets(
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     best, last, proof = screened.centre, cvxpy_solver.problem_solved, screened.proof
+    if screened.nothing is not None:
+        times = {"recognise": recognised, "solve": screened.solving}
+        shown = without_feasible(made, screened, times)
+        if shown is not None:
+            return shown
     if best is None or proof is None:
         return f"the reduced problem was not solved to optimality ({screened.result.status})"
     if not proof.ok and not proof.relative_gap <= USELESS:

@@ -31,6 +31,7 @@ from cvxscreen.cvxpy_plugin.answer import (
     write_back,
 )
 from cvxscreen.cvxpy_plugin.history import history, loops_loaded
+from cvxscreen.cvxpy_plugin.infeasible import shown_infeasible
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.request import (
@@ -136,7 +137,7 @@ def screened_solve(problem: Any, request: Request) -> Any:
             request.say(found.problem)
             outcome = _screened(found, request, spent)
     if isinstance(outcome, Report) and (
-        problem.status == cp.OPTIMAL or request.chooses_accuracy
+        problem.status in (cp.OPTIMAL, cp.INFEASIBLE) or request.chooses_accuracy
     ):
         return problem.value
     history(problem).vain += thread_time() - began_cpu
@@ -613,6 +614,17 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
     except Exception as error:  # whatever it is, CVXPY may solve the problem all the same
         return f"the screening loop stopped with {type(error).__name__}: {error}"
     limited = solution.status in (TIME, ITERATIONS)
+    if solution.infeasible is not None and cvxpy_solver is None:
+        report = Report(
+            recognised=True, mode=request.mode, solver=BUILTIN.lower(), terms=solution.problem.n,
+            kept=solution.rounds[-1].kept, beside=recognition.descriptions,
+            rounds=len(solution.rounds),
+            times={"recognise": recognised, "solve": solution.seconds},
+        )
+        shown = shown_infeasible(recognition, solution.infeasible, report)
+        if shown is not None:
+            request.say(shown)
+            return shown
     if solution.status not in ("optimal", "inaccurate") and not limited:
         return f"the reduced problem was not solved to optimality ({solution.status})"
     last = None if cvxpy_solver is None else cvxpy_solver.problem_solved

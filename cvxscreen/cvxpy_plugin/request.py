@@ -707,7 +707,7 @@ class Report(Record, Immutable):
     recognised : bool
         Whether the problem was solved by screening; if not, CVXPY solved it plainly.
     reason : str
-        Why it was solved plainly.
+        Why it was solved plainly; or what shows that nothing satisfies its constraints.
     mode, solver : str
     terms, kept : int
         Loss terms of the problem, and those that the last reduced problem still had.
@@ -801,6 +801,8 @@ class Report(Record, Immutable):
     def _brief(self) -> str:
         if not self.recognised:
             return f"solved plainly by CVXPY ({self.reason})"
+        if self.reason:
+            return self.reason
         return (
             f"{self.terms:,} terms, {self.kept:,} kept for {self.solver}, certified relative gap "
             f"{self.relative_gap:.1e}"
@@ -813,6 +815,7 @@ class Report(Record, Immutable):
             return fields(lines, title="cvxscreen: solved plainly by CVXPY")
         proven = dict(self.fixed)
         guessed = proven.pop("predicted", 0)
+        gaps = [("relative gap", self.relative_gap), ("gap", self.gap)]
         return fields(
             [
                 ("terms", self.terms),
@@ -822,8 +825,7 @@ class Report(Record, Immutable):
                 *((f"proven at the end: {name}", count) for name, count in proven.items()),
                 ("features dropped", self.dropped),
                 *(("beside", words) for words in self.beside),
-                ("relative gap", self.relative_gap),
-                ("gap", self.gap),
+                *([("reason", self.reason)] if self.reason else gaps),
                 ("rounds", self.rounds),
                 ("mode", self.mode),
                 ("solver", self.solver),

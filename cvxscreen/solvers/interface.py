@@ -73,7 +73,9 @@ class SubproblemResult(Immutable):
     status : str
         ``"optimal"``, ``"inaccurate"``, or the solver's own word for a failure.
     x, theta, multipliers : arrays
-        Empty when there is no solution.
+        Empty when there is no solution; but an ``"infeasible"`` problem may have multipliers, and
+        slopes of terms that are constraints (0 elsewhere), which show that nothing satisfies all of
+        them (Farkas), with the x where the solver stood.
     info : dict
         Solver statistics; ``weight`` is kept for warm starts of `Newton`.
     state : object

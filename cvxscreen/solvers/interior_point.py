@@ -149,8 +149,9 @@ VIOLATED = 1e-9
 """Violation of a constraint, relative to its terms, beyond which a point is none."""
 INSIDE_UNTIL = 1e-4
 """An iterate well inside the constraints is kept until the estimated gap has fallen so far."""
-RAY = 1e-8
-"""How well, relatively, a direction has to fit to prove unboundedness or infeasibility."""
+RAY, CLOSE_RAY = 1e-8, 1e-11
+"""How well, relatively, a direction has to fit to prove unboundedness or infeasibility, and
+infeasibility while there are steps left: slopes fit to 1e-14 a few steps later."""
 GROWN, FAR = 10.0, 1e6
 """Growth of x, and of the slopes, from which on such directions are looked for."""
 FLAT = 1e-13
@@ -261,7 +262,9 @@ class InteriorPoint(SubproblemSolver):
                 status = self._follow(run, None if terms.cones.costly else start)
         info = {"steps": run.steps, "passes": run.terms.passes, "gap": run.gap, "face": run.on_face}
         if status in WITHOUT_SOLUTION:
-            return SubproblemResult(status, np.zeros(0), np.zeros(0), info=info)
+            nothing = np.zeros(0)
+            shown = (nothing, nothing, nothing) if run.shown is None or whole else run.shown
+            return SubproblemResult(status, *shown, info)
         x, theta, multipliers = run.answer()
         if whole is not None and run.best is not None:
             x, multipliers = whole.lifted(x, multipliers, run.best.y[len(terms.e):])
@@ -301,14 +304,28 @@ class InteriorPoint(SubproblemSolver):
             run.examine(path)
             if run.reached:
                 return "optimal"
-            if path.far or not length > SHORT or run.idle > IDLE:
-                proven = path.proven()
+            ends = not length > SHORT or run.idle > IDLE
+            if path.far or ends:
+                proven = self._proven(run, path, RAY if ends else CLOSE_RAY)
                 if proven:
                     return proven
-            if not length > SHORT or run.idle > IDLE:
+            if ends:
                 break
         run.examine_last(path)
-        return "optimal" if run.reached else path.proven() or "inaccurate"
+        return "optimal" if run.reached else self._proven(run, path, RAY) or "inaccurate"
+
+    def _proven(self, run: Attempt, path: PrimalDualPath, tol: float) -> str:
+        """What the iterates prove, up to `tol` where it is infeasibility; kept in `run`."""
+        ray, word = None, path.unbounded()
+        if not word:
+            ray = path.separating(tol)
+            word = "" if ray is None else "infeasible"
+        if ray is not None:
+            theta, multipliers = run.terms.as_given(ray, path.multipliers)
+            losses = run.terms.problem.losses
+            theta[np.isfinite(losses.hi - losses.lo)] = 0.0
+            run.shown = path.x, theta, multipliers
+        return word
 
 
 # -- every problem as terms on intervals -------------------------------------------------------
@@ -453,6 +470,25 @@ class IntervalTerms:
         of_rows = values[: self.n].copy()
         of_rows[self.split] += values[self.n: self.n + len(self.split)]
         return of_rows, own
+
+    def as_given(self, theta: Array, y: Array) -> tuple[Array, Array]:
+        """Slopes of the problem's own terms, and multipliers of its side constraints."""
+        of_rows, own = self.rows(theta)
+        slopes = of_rows.copy() if of_rows is theta else of_rows
+        equal = np.zeros(self.equal + len(self.tied))
+        equal[self.chosen] = y[: len(self.e)]
+        slopes[self.tied] = -equal[self.equal:]
+        losses, side = self.problem.losses, self.problem.side
+        slopes = np.clip(slopes, losses.lo, losses.hi)
+        if side is None:
+            return slopes, np.zeros(0)
+        below, level = linear_rows(self.problem)
+        multipliers = np.zeros(len(side.offset))
+        multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
+        multipliers[level] = equal[: self.equal]
+        if not self.cones.costly:
+            multipliers[self.cones.at] = y[len(self.e):]
+        return slopes, multipliers
 
     def adjoint(self, values: Array) -> Array:
         """``A' values``."""
@@ -1238,14 +1274,11 @@ class PrimalDualPath:
         """Whether the linear term pulls at a coordinate that nothing else sees."""
         return bool((self.terms.problem.linear[self.unseen] != 0).any())
 
-    def proven(self) -> str:
-        """``"unbounded"`` or ``"infeasible"`` where a direction of the iterates shows it."""
-        if self.endless:
+    def unbounded(self) -> str:
+        """``"unbounded"`` where a direction of the iterates shows it."""
+        if self.endless or any(self._descends(p) for p in (self.x, self.dx)):
             return "unbounded"
-        for direction in (self.x, self.dx):
-            if self._descends(direction):
-                return "unbounded"
-        return "infeasible" if self._separates() else ""
+        return ""
 
     def _descends(self, p: Array) -> bool:
         """Whether P falls without end along p: its recession function is negative there."""
@@ -1269,23 +1302,31 @@ class PrimalDualPath:
         t = np.where(np.abs(t) > RAY * float(np.abs(t).max(initial=0.0)), t, 0.0)
         return falls_without_end(t, f.lo, f.hi, f.problem.linear * p)
 
-    def _separates(self) -> bool:
-        """Whether slopes of constraints and equalities show that nothing satisfies them all."""
+    def separating(self, tol: float) -> Array | None:
+        """Slopes of the constraints which show that nothing satisfies them all; None where none do.
+
+        By Farkas, up to `tol`: with them, and with the multipliers of equalities, cones and budgets
+        (whose terms are among the constraints), a sum of what must not be positive is a positive
+        constant.
+        """
         f = self.terms
-        ray = np.where(self.live & (f.q == 0) & ~(self.has_low & self.has_high), self.theta, 0.0)
+        one_sided = self.live & (f.q == 0) & ~(self.has_low & self.has_high)
+        ray = np.where(one_sided | (f.part >= 0), self.theta, 0.0)
         z = np.zeros(0) if f.cones.costly else self.z
         offset = f.cones.offset[: len(z)]
-        value = float(f.b @ ray) + float(f.e @ self.y) + float(offset @ z)
+        parts = (f.b * ray, f.e * self.y, offset * z, -f.constants * self.weights)
+        value = sum(float(part.sum()) for part in parts)
         if not value < 0:
-            return False
-        of_terms = f.adjoint(ray)
-        left = of_terms - (f.E.T @ self.y if len(f.e) else 0.0)
+            return None
+        left = f.adjoint(ray) - (f.E.T @ self.y if len(f.e) else 0.0)
         if len(z):
             left = left - f.cones.adjoint(z)
-        size = float(np.abs(f.b) @ np.abs(ray)) + float(np.abs(f.e) @ np.abs(self.y))
-        size += float(np.abs(offset) @ np.abs(z))
+        if self.budgets:
+            left = left + self.weights @ f.linears
+        size = sum(float(np.abs(part).sum()) for part in parts)
         reach = 1.0 + float(np.abs(self.x).max(initial=0.0))
-        return -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -RAY * value
+        fits = -value > 1e-9 * size and float(np.abs(left).sum()) * reach <= -tol * value
+        return ray if fits else None
 
 
 def _longest_step(value: Array, change: Array) -> float:
@@ -1315,6 +1356,7 @@ class Attempt:
     def __init__(self, terms: IntervalTerms, target: float, tol: float = 0.0) -> None:
         self.terms, self.target, self.asked, self.tol = terms, target, target, tol
         self.best: PrimalDualPair | None = None
+        self.shown: tuple[Array, Array, Array] | None = None  # why nothing is feasible
         self.steps = 0
         self.on_face = False
         self.inside: Array | None = None
@@ -1389,25 +1431,11 @@ class Attempt:
 
     def answer(self) -> tuple[Array, Array, Array]:
         """x, slopes of the problem's own terms, multipliers of its side constraints."""
-        f, best = self.terms, self.best
+        best = self.best
         if best is None:
             nothing = np.zeros(0)
             return nothing, nothing, nothing
-        of_rows, own = f.rows(best.theta)
-        theta = of_rows.copy() if of_rows is best.theta else of_rows
-        y = np.zeros(f.equal + len(f.tied))
-        y[f.chosen] = best.y[: len(f.e)]
-        theta[f.tied] = -y[f.equal:]
-        losses, side = f.problem.losses, f.problem.side
-        theta = np.clip(theta, losses.lo, losses.hi)
-        if side is None:
-            return best.x, theta, np.zeros(0)
-        below, equal = linear_rows(f.problem)
-        multipliers = np.zeros(len(side.offset))
-        multipliers[below] = own[len(own) - len(below):] if len(below) else 0.0
-        multipliers[equal] = y[: f.equal]
-        if not f.cones.costly:
-            multipliers[f.cones.at] = best.y[len(f.e):]
+        theta, multipliers = self.terms.as_given(best.theta, best.y)
         return self.moved_inside(best), theta, multipliers
 
     def moved_inside(self, best: PrimalDualPair) -> Array:

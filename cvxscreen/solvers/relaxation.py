@@ -373,7 +373,11 @@ class ScreenedRelaxation(
             if exact:
                 values = reduced.losses.value(centre.margins[kept])
                 target = OF_KEPT * float(values[np.isfinite(values)].sum())
-        self.result = call_checked(self.inner, reduced, start, target)
+        found = self.result = call_checked(self.inner, reduced, start, target)
+        if found.status == "infeasible" and len(found.theta):
+            theta = np.zeros(self.problem.n)  # what is left out of constraints asks for nothing
+            theta[kept] = found.theta[: len(kept)]
+            self.result = replace(found, theta=theta)
         return self.result if self.result.usable else None
 
     def evaluate(self, lifted: tuple[Array, Array], selection: Selection) -> Candidate:

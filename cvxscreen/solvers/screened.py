@@ -260,7 +260,11 @@ class ProblemInMemory(ScreenedProblem[S, R, A, L, P]):
         if answer is None:
             word = self.limits.reached or self.result.status
             failed = Solution.failed(self.problem, word, self.screening, rounds)
-            return replace(failed, seconds=perf_counter() - began)
+            shown = word == "infeasible" and len(self.result.theta) == self.problem.n > 0
+            return replace(
+                failed, infeasible=self.result if shown else None, solver=self.inner.name,
+                mode=self.mode, seconds=perf_counter() - began,
+            )
         return Solution(
             problem=self.problem,
             x=answer.x, theta=answer.theta, multipliers=answer.multipliers, answer=answer,

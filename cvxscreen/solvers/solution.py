@@ -21,7 +21,7 @@ from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening, piece_masks
-from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.interface import Start, SubproblemResult
 
 Array = NDArray[np.float64]
 
@@ -188,6 +188,9 @@ class Solution(Record, Immutable):
     solver, mode : str
     seconds : float
         Wall time of the whole call.
+    infeasible : SubproblemResult or None
+        Multipliers of the side constraints, and slopes of the terms that are constraints, which
+        show that nothing satisfies all of them, where that is the status and they are known.
 
     Examples
     --------
@@ -214,6 +217,7 @@ class Solution(Record, Immutable):
     solver: str = ""
     mode: str = ""
     seconds: float = 0.0
+    infeasible: SubproblemResult | None = None
 
     @classmethod
     def failed(

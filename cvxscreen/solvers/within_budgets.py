@@ -25,6 +25,7 @@ from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import with_features
 from cvxscreen.solvers.interior_point import (
+    CLOSE_RAY,
     LINEAR,
     SHORT,
     Attempt,
@@ -42,6 +43,10 @@ BUDGET_GAP = 1e-10
 """Estimated gap, relative to the objective's terms, at which a problem with a budget is solved;
 from `BUDGET_USABLE` on it will do where rounding allows no more."""
 BUDGET_USABLE = 1e-8
+
+RUNAWAY = 100.0
+"""Growth of a budget's multiplier from which on it is tried as a proof that nothing is feasible:
+where nothing is, it grows by 1e12 within 15 to 25 steps."""
 
 
 class WithinBudgets(Immutable):
@@ -66,10 +71,31 @@ class WithinBudgets(Immutable):
     steps: int
 
 
+class NothingWithin(Immutable):
+    """Multipliers which show that nothing is within the budgets and the side constraints.
+
+    By Farkas: their sum of what must not be positive is a positive constant, but for rounding.
+
+    Attributes
+    ----------
+    x : array, shape (d,)
+        Where the method stood.
+    slopes : tuple of array
+        Of the objective's losses, 0 but of those that are constraints, and of each budget's.
+    weights, multipliers : array
+        As of `WithinBudgets`.
+    """
+
+    x: Array
+    slopes: tuple[Array, ...]
+    weights: Array
+    multipliers: Array
+
+
 def within_budgets(
     objective: Problem, budgets: Sequence[Problem], limits: Limits = UNLIMITED,
     max_steps: int = 100,
-) -> WithinBudgets | None:
+) -> WithinBudgets | NothingWithin | None:
     """Minimise an objective within budgets of piecewise linear losses.
 
     ::
@@ -85,7 +111,7 @@ def within_budgets(
 
     Returns
     -------
-    WithinBudgets or None
+    WithinBudgets, NothingWithin or None
         None where the problem is of another kind, or was not solved: nothing is said of why.
     """
     if not isinstance(objective.quadratic, Quadratic) or not all(map(_is_budget, budgets)):
@@ -99,7 +125,7 @@ def within_budgets(
 
 def _over_all(
     objective: Problem, budgets: Sequence[Problem], limits: Limits, max_steps: int
-) -> WithinBudgets | None:
+) -> WithinBudgets | NothingWithin | None:
     """`within_budgets` with every coordinate in the equations."""
     parts = (objective, *budgets)
     used = [part for part in parts if part.n]
@@ -126,11 +152,16 @@ def _over_all(
             path = PrimalDualPath(terms)
             last = best = path.estimate() / path.size()
             run, weights = Attempt(terms, 0.0), path.weights
+            first, ray = weights.max(), None
             # Once rounding is what is left of the residuals, the next steps make them larger.
             while best > BUDGET_GAP and not best < BUDGET_USABLE < last and steps < max_steps:
                 if limits.spent(1) or not path.advance() > SHORT:
                     break
                 steps += 1
+                if path.weights.max() > RUNAWAY * first:
+                    ray = path.separating(CLOSE_RAY)
+                    if ray is not None:
+                        break
                 last = path.estimate() / path.size()
                 if last < best:
                     best, weights = last, path.weights.copy()
@@ -138,12 +169,18 @@ def _over_all(
                     run.best = PrimalDualPair(path.x, theta, path.multipliers, 0.0, 0.0)
     except (sla.LinAlgError, ValueError):
         return None
+    if ray is not None:
+        theta = ray / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
+        slopes, multipliers = terms.as_given(theta, path.multipliers)
+        own, *slopes_of = np.split(slopes, np.cumsum(sizes)[:-1])
+        own[np.isfinite(objective.losses.hi - objective.losses.lo)] = 0.0
+        return NothingWithin(path.x, (own, *slopes_of), path.weights, multipliers)
     if run.best is None or not best <= BUDGET_USABLE:
         return None
     run.best = replace(run.best, x=terms.at_bounds(run.best.x))
     x, slopes, multipliers = run.answer()
-    slopes_of = tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
-    return WithinBudgets(x, slopes_of, weights, multipliers, steps)
+    return WithinBudgets(
+        x, tuple(np.split(slopes, np.cumsum(sizes)[:-1])), weights, multipliers, steps)
 
 
 MANY_COLUMNS = 400
@@ -220,7 +257,7 @@ def _over_columns(
         small = [with_features(part, features) for part in bare]
         small[0] = replace(small[0], side=_with_rows(side, rows, features))
         found = _over_all(small[0], small[1:], limits, min(max_steps, COLUMN_STEPS))
-        if found is None:
+        if not isinstance(found, WithinBudgets):
             return None
         steps += found.steps
         x, multipliers = np.zeros(objective.d), np.zeros(len(side.offset))

@@ -29,7 +29,7 @@ from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.loop import run
-from cvxscreen.solvers.within_budgets import within_budgets
+from cvxscreen.solvers.within_budgets import WithinBudgets, within_budgets
 
 cvxpy_plugin.register()
 
@@ -237,7 +237,7 @@ def test_the_built_in_method_solves_each(name: str, seed: int) -> None:
     """
     budgeted = made(name, 400, 5, seed)
     found = within_budgets(budgeted.objective, budgeted.budgets)
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     truth = solved(PROBLEMS[name](400, 5, seed), solver="CLARABEL", **TIGHT)
     sign = -1.0 if isinstance(truth.objective, cp.Maximize) else 1.0
     objective = budgeted.objective

@@ -169,7 +169,7 @@ def test_infeasible_by_every_solver(solver: str) -> None:
 def test_the_engine_finding_no_solution_is_the_end_of_screening(
     pull: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Infeasible constraints, or nothing that holds w back: only the plain solve comes after."""
+    """Infeasible constraints are shown; where nothing holds w back the plain solve comes after."""
     from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 
     asked: list[Any] = []
@@ -183,7 +183,8 @@ def test_the_engine_finding_no_solution_is_the_end_of_screening(
     assert value == (-np.inf if pull else np.inf)
     assert problem.status in (cp.INFEASIBLE, cp.INFEASIBLE_INACCURATE, cp.UNBOUNDED)
     report = problem.solver_stats.extra_stats["cvxscreen"]
-    assert report.reason.endswith("(unbounded)" if pull else "(infeasible)")
+    assert report.recognised == (not pull)
+    assert report.reason.endswith("(unbounded)" if pull else "satisfies its constraints")
     assert not asked
 
 

@@ -25,6 +25,7 @@ from cvxscreen.models.linear import svm
 from cvxscreen.solvers import interior_point
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.interior_point import (
+    RAY,
     Attempt,
     InteriorPoint,
     IntervalTerms,
@@ -632,7 +633,7 @@ def test_slopes_prove_infeasibility_only_where_they_cancel() -> None:
     """``x <= -1`` has a value of -1 and points; with ``-x <= 0`` beside it there are none."""
     path = bounded(-1.0, 0.0, np.inf, 0.0)
     path.theta = np.ones(1)
-    assert not path._separates()
+    assert path.separating(RAY) is None
     both = Problem(
         Rows(np.array([[1.0], [-1.0]])),
         Losses([-1.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.inf, np.inf]),
@@ -640,7 +641,7 @@ def test_slopes_prove_infeasibility_only_where_they_cancel() -> None:
     )
     path = PrimalDualPath(IntervalTerms.of(both))
     path.theta = np.ones(2)
-    assert path._separates()
+    np.testing.assert_array_equal(path.separating(RAY), [1.0, 1.0])
 
 
 def test_only_a_rounding_error_is_moved_onto_a_bound() -> None:

@@ -17,6 +17,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers.interior_point import (
+    RAY,
     Attempt,
     InteriorPoint,
     IntervalTerms,
@@ -273,9 +274,9 @@ def test_directions_and_multipliers_prove_what_cones_allow() -> None:
     path = PrimalDualPath(IntervalTerms.of(disc(-1.0, 0.0)))
     path.theta[:] = 0.0
     path.z = np.array([1.0, 0.0, 0.0])
-    assert path._separates()
+    assert path.separating(RAY) is not None
     path.z = np.array([1.0, -0.5, 0.0])
-    assert not path._separates()
+    assert path.separating(RAY) is None
 
 
 def test_cones_alone_are_solved_while_they_are_few() -> None:

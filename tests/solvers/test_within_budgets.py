@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.solvers import within_budgets as budgets
-from cvxscreen.solvers.within_budgets import WithinBudgets, within_budgets
+from cvxscreen.solvers.within_budgets import NothingWithin, WithinBudgets, within_budgets
 
 
 def budgeted(
@@ -85,7 +86,7 @@ def test_within_a_budget(name: str, size: float) -> None:
         constant=size * budget.constant,
     )
     found = within_budgets(objective, [scaled])
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert found.steps < 50
     assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
     assert size * found.weights[0] == pytest.approx(multiplier, rel=1e-5)
@@ -122,7 +123,7 @@ def test_a_level_that_budgets_share(d: int, size: float) -> None:
         for at in (np.arange(90), np.arange(90, 300))
     ]
     found = within_budgets(objective, parts)
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert found.steps < 40
     assert found.weights.sum() == pytest.approx(size, rel=1e-8)
     x, sums = cp.Variable(d), []
@@ -162,7 +163,7 @@ def test_columns_at_their_bound_are_left_out(
     objective = replace(objective, side=side)
     found = within_budgets(objective, [budget])
     rounds, small = len(few_columns), max(few_columns)
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert 1 < rounds < 10
     assert small < 0.5 * objective.d
     whole = budgets._over_all(objective, [budget], UNLIMITED, 100)
@@ -182,7 +183,7 @@ def test_columns_at_their_bound_are_left_out(
 def test_columns_of_a_spread_out_optimum_are_all_taken(few_columns: list[int]) -> None:
     objective, budget = budgeted(1.2, ridge=10.0, n=900, d=120, seed=4)
     found = within_budgets(objective, [budget])
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert (found.x[:120] > 1e-6).mean() > 0.5
     assert few_columns[-1] == objective.d
     value, _ = clarabel_within(objective, budget)
@@ -194,8 +195,8 @@ def test_columns_that_reach_no_feasible_point_are_given_up(few_columns: list[int
     found = within_budgets(objective, [budget])
     whole = budgets._over_all(objective, [budget], UNLIMITED, 100)
     assert few_columns[0] < objective.d
-    assert (found is None) == (whole is None)
-    if found is not None:
+    assert type(found) is type(whole)
+    if isinstance(found, WithinBudgets):
         assert objective.primal(found.x) == pytest.approx(objective.primal(whole.x), rel=1e-8)
 
 
@@ -234,7 +235,7 @@ def test_losses_beside_two_budgets(kind: str, size: float) -> None:
     )
     written.solve(solver="CLARABEL", tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     found = within_budgets(objective, budgets)
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert found.steps < 50
     assert objective.primal(found.x) == pytest.approx(written.value, rel=1e-7)
     theirs = np.array([float(bound.dual_value) for bound in bounds])
@@ -268,7 +269,7 @@ def test_a_budget_whose_losses_have_no_constants(size: float) -> None:
     )
     value, multiplier = clarabel_within(objective, budget)
     found = within_budgets(objective, [budget])
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
     assert found.weights[0] == pytest.approx(multiplier, rel=1e-5)
     assert multiplier > 0.1
@@ -278,22 +279,51 @@ def test_a_budget_that_does_not_bind() -> None:
     """Its multiplier is as good as 0, and the best asset is bought."""
     objective, budget = budgeted(30.0)
     found = within_budgets(objective, [budget])
-    assert found is not None
+    assert isinstance(found, WithinBudgets)
     assert found.weights[0] <= 1e-6 * clarabel_within(*budgeted(1.0))[1]
     assert objective.primal(found.x) == pytest.approx(objective.linear[:-1].min(), rel=1e-8)
 
 
-def within_one(objective: Problem, budget: Problem, **options: Any) -> WithinBudgets | None:
+def within_one(
+    objective: Problem, budget: Problem, **options: Any
+) -> WithinBudgets | NothingWithin | None:
     return within_budgets(objective, [budget], **options)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("make", [lambda: budgeted(0.01), lambda: (
+    budgeted_fit()[0], replace(budgeted_fit()[1], constant=-100.0))])
+def test_multipliers_show_that_nothing_is_within_a_budget(
+    make: Callable[[], tuple[Problem, Problem]], size: float
+) -> None:
+    """The Lagrangian of the constraints alone, at them, is flat and above 0."""
+    objective, budget = make()
+    scaled = replace(
+        budget, losses=budget.losses.scaled(size), linear=size * budget.linear,
+        constant=size * budget.constant,
+    )
+    found = within_one(objective, scaled)
+    assert isinstance(found, NothingWithin)
+    assert found.weights[0] > 0.0
+    theta, f = found.slopes[1], scaled.losses
+    assert ((theta >= f.lo) & (theta <= f.hi)).all()
+    gradient = scaled.linear + scaled.design.adjoint(theta)
+    least = scaled.constant - float(f.conjugate(theta).sum())
+    if objective.side is not None:
+        y = found.multipliers / found.weights[0]
+        assert (y[1:] >= 0.0).all()
+        gradient = gradient - objective.side.adjoint(y)
+        least -= float(objective.side.offset @ y)
+    assert least > 0.0
+    assert np.abs(gradient).sum() <= 1e-9 * least
+
+
 def test_what_is_not_solved_within_a_budget() -> None:
-    """Infeasible, unbounded, out of steps, and other kinds of problems: None, without a warning."""
+    """Unbounded, out of steps, and other kinds of problems: None, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert within_one(*budgeted(0.01)) is None
+        assert within_one(*budgeted(0.01), max_steps=3) is None
         objective, budget = budgeted_fit()
-        assert within_one(objective, replace(budget, constant=-1.0)) is None
         ray = np.r_[1.0, np.zeros(budget.d - 1)]
         unseen = replace(budget, design=Rows(budget.design.dense(np.arange(budget.n)) * (1 - ray)))
         assert within_one(objective, unseen) is None

@@ -167,7 +167,10 @@ def _filled(problem: Problem, kinked: float, smooth: float) -> bool:
 
 
 def _simple(problem: Problem) -> bool:
-    """Few coordinates, ``M`` the identity, nothing but rows, and memory for them."""
+    """Few coordinates, ``M`` the identity, finite losses of rows, and memory for them.
+
+    No iterate satisfies many constraints to the last digit, and the gap of all others is infinite.
+    """
     diagonal = problem.quadratic.diagonal
     return (
         0 < problem.d <= min(WIDTH, max(NARROW, problem.n))
@@ -178,6 +181,7 @@ def _simple(problem: Problem) -> bool:
         and int((diagonal == 0.0).sum()) <= 1
         and not problem.linear.any()
         and problem.drift == problem.imbalance == 0.0
+        and not problem.losses.any_hard
         and without_loss(problem) is None
         and _fits(COPIES * problem.n * problem.d)
     )
