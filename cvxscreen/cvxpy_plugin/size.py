@@ -117,6 +117,18 @@ well: linear constraints, L1 norms, largest values, if the data are dense (secon
 at `FIRST`, estimated 0.067 to 0.2: 0.03 to 0.6 of a plain solve; 0.024 to 0.035: 0.4 to 1.1, the
 least of sums and the largest of absolute values 0.8 to 2.6)."""
 
+NESTED, FIRST_NESTED = 0.15, 0.3
+"""The same where losses lie inside others (CVaR of a newsvendor's costs, or of absolute values),
+which the rules read in CVXPY's cone form, and what they have to take where screening is yet to be
+imported (CPU, loaded, first calls; one or two coordinates: 3,000 demands, estimated 0.125, 0.16 s
+for 0.11 and in a new process 0.3 for 0.12; 5,000, estimated 0.2, 0.17 for 0.24 and 0.3 to 0.36 for
+0.2 to 0.24; 12,000, estimated 0.5, 0.3 to 0.49 in a new process for 0.41 to 0.65)."""
+
+OF_NESTED, FEW_NESTED = 2.2, 2
+"""How many times as long as estimated plain solves of these take with more than so many coordinates
+(CVaR of costs and of absolute values, of demands that are predicted, 5 to 10 coordinates, 5,000 to
+12,000 rows: 2.1 to 3.5 times; one and two coordinates: 0.8 to 1.9)."""
+
 CONES = 0.06
 """The same where short second-order cones stand beside the losses, as of norms of the coordinates
 or of residuals, for which Clarabel takes one to three times what is estimated (CPU, loaded: hinges,
@@ -335,6 +347,8 @@ class Size(NamedTuple):
         Whether terms are the largest of three values or more each: unless there are many, only
         OSQP takes longer for them than screening does (Crammer and Singer's losses, 3,000 x 5 in 3
         classes: 0.09 s, OSQP 1.0, Clarabel 0.09; 3,000 x 10 in 6: 0.75, 4.1 and 0.47).
+    nested : bool
+        Whether kinked losses lie inside other kinked ones.
     smooth : bool
         Whether Huber's loss is among the terms, or most are squared, and nothing is bounded.
     tied : bool
@@ -370,6 +384,7 @@ class Size(NamedTuple):
     columns: float = 0.0
     quadratic: bool = False
     grouped: bool = False
+    nested: bool = False
     smooth: bool = False
     tied: bool = False
     curved: bool = False
@@ -390,6 +405,8 @@ class Size(NamedTuple):
             found = PLAIN + self.terms * (SMOOTH_ROW + SMOOTH_ENTRY * across)
         elif self._osqp(solver):
             found = max(found, self.terms * (OSQP_ROW + OSQP_ENTRY * across))
+        if self.nested and self.coordinates > FEW_NESTED:
+            found *= OF_NESTED
         return found + self.compiling
 
     def estimate(self, solver: str = "") -> float:
@@ -438,6 +455,8 @@ class Size(NamedTuple):
         """`FIRST`, for the solver of CVXPY that it would be."""
         if self.norms:
             return FIRST_NORMS
+        if self.nested:
+            return FIRST_NESTED
         of_squares = self.seconds_of_squares() > self.seconds(solver)
         return FIRST_OSQP if self._osqp(solver) or of_squares else FIRST
 
@@ -689,6 +708,7 @@ class _Walk:
         # how many are squared, so that they have no kink.
         self.kinds: set[str] = set()
         self.kinked, self.pieces, self.grouped = 0.0, 0.0, False
+        self.inside = 0.0  # rows of kinked losses inside others
         # Entries of data in parameters; terms that CVXPY writes as two rows.
         self.parametric, self.doubled = 0.0, 0.0
         # Seconds of CVXPY's compilation that weights in parameters take.
@@ -773,6 +793,7 @@ class _Walk:
         # Beside each expression: the rows of the affine map that it is part of (0: none of them
         # can go), the entries of the data in front of it, how many expressions it stands for.
         stack: list[tuple[Any, float, float, float]] = [(expr, rows, 0.0, weight)]
+        top = rows
         while stack and self.left > 0:
             self.left -= 1
             here, rows, data, weight = stack.pop()
@@ -808,8 +829,8 @@ class _Walk:
                 stack.append((inner, float(here.size), float(inner.size), weight))
                 continue
             self.running |= name == "cummax"
-            for key in _levels(here, name):
-                self.above[key] = max(self.above.get(key, 0.0), weight * here.size)
+            for key, kinks in _levels(here, name).items():
+                self.above[key] = max(self.above.get(key, 0.0), weight * kinks * here.size)
             unknown = _unknown(here, name)
             if unknown:
                 self.foreign.add(unknown)
@@ -874,6 +895,8 @@ class _Walk:
                 elif name in KINKED:  # a maximum along an axis is one term for each of its values
                     own = isinstance(here, Elementwise) or here.size > 1
                     below = float(here.size if own else part.size)
+                    if top <= 1.0 and _holds_losses(part, name):
+                        self.inside += weight * part.size
                     # Of two values each they are those of a `maximum`.
                     self.grouped |= own and name == "max" and part.size > 2 * here.size
                 elif name in NORMS and (
@@ -981,6 +1004,7 @@ class _Walk:
             quadratic=not self.conic
             and (self.squares or "huber" in self.kinds or not (terms or many)),
             grouped=self.grouped,
+            nested=LINES * self.inside >= terms > 0.0,
             smooth=smooth and not self.limited,
             tied=self.tied,
             curved=curved,
@@ -1107,6 +1131,8 @@ class _Walk:
                 seconds = BESIDE
             elif bare or found.quadratic:
                 seconds, unsure = UNSURE, not bare
+            elif found.nested:
+                seconds = NESTED
             else:
                 alone = simple and not (self.squares or self.conic)
                 seconds = ALONE if alone else BESIDE if self.conic or sparse else KINKED_BESIDE
@@ -1375,26 +1401,59 @@ def _some(parts: Sequence[Any]) -> tuple[Sequence[Any], float]:
     return [parts[int(k * step)] for k in range(SAMPLE)], step
 
 
-def _levels(expr: Any, name: str) -> set[int]:
+def _levels(expr: Any, name: str) -> dict[int, int]:
     """The numbers without a sign that kinked losses, one for each of many entries, lie above.
 
-    As in ``pos(abs(e) - t)``.
+    Of losses of one argument, ``pos(abs(e) - t)``, a sum of the largest stands in their place
+    (`recognise.level_variables`); of others, as sums of several, nothing can be left out.
     """
     if name not in ("pos", "maximum") or expr.size < LINKS:
-        return set()
-    return {
-        v.id for part in expr.args if type(part).__name__ == "AddExpression"
-        and any(_kinked_by_entry(arg, expr.size) for arg in part.args)
-        for arg in part.args if arg.is_affine() for v in arg.variables()
-        if v.size == 1 and not any(v.attributes[sign] for sign in SIGNS)
-    }
+        return {}
+    found: dict[int, int] = {}
+    for part in expr.args:
+        args = part.args if type(part).__name__ == "AddExpression" else []
+        kinks = sum(_kinks(arg, expr.size) for arg in args)
+        beside = [arg for arg in args if arg.is_affine() and arg.variables()]
+        several = kinks > 1 or len(beside) > 1
+        if kinks and (several or not any(_of_one_argument(arg) for arg in args)):
+            levels = [v for arg in beside for v in arg.variables() if v.size == 1]
+            found |= {
+                v.id: kinks for v in levels if not any(v.attributes[sign] for sign in SIGNS)
+            }
+    return found
 
 
-def _kinked_by_entry(expr: Any, size: int) -> bool:
-    """Whether `expr` is made of kinked functions of so many entries, by affine atoms."""
-    if type(expr).__name__ in ("abs", "maximum", "minimum", "pos", "neg"):
-        return bool(expr.size == size and not expr.is_affine())
-    return isinstance(expr, AffAtom) and any(_kinked_by_entry(arg, size) for arg in expr.args)
+def _holds_losses(expr: Any, name: str) -> bool:
+    """Whether `expr`, below a kinked atom, is made of kinked ones beside a level, or ranked."""
+    if name in ("sum_largest", "cvar"):
+        return _kinks(expr, expr.size) > 0
+    args = expr.args if type(expr).__name__ == "AddExpression" else []
+    kinks = sum(_kinks(arg, expr.size) for arg in args)
+    return kinks > 0 and any(arg.is_affine() and arg.variables() for arg in args)
+
+
+KINKED_BY_ENTRY = ("abs", "maximum", "minimum", "pos", "neg")
+
+
+def _kinks(expr: Any, size: int) -> int:
+    """Of how many kinked functions of so many entries `expr` is made, by affine atoms."""
+    if type(expr).__name__ in KINKED_BY_ENTRY:
+        return int(expr.size == size and not expr.is_affine())
+    return sum(_kinks(arg, size) for arg in expr.args) if isinstance(expr, AffAtom) else 0
+
+
+def _of_one_argument(expr: Any) -> bool:
+    """Whether `expr` is, but for numbers, a kinked function of affine ones of like variables."""
+    while type(expr).__name__ in ENTRYWISE:
+        moving = [arg for arg in expr.args if not arg.is_constant()]
+        if len(moving) != 1:
+            return False
+        expr = moving[0]
+    if type(expr).__name__ not in KINKED_BY_ENTRY:
+        return False
+    moving = [arg for arg in expr.args if not arg.is_constant()]
+    inside = [{v.id for v in arg.variables()} for arg in moving]
+    return all(arg.is_affine() for arg in moving) and all(ids == inside[0] for ids in inside)
 
 
 def _bare(expr: Any) -> set[int]:

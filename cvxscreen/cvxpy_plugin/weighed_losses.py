@@ -50,7 +50,6 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import StoredAnswer
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
-    restore,
     without_epigraph_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
@@ -720,7 +719,8 @@ def screened_by_weight(
         return ending
     found, report = ending.answer.solution, search.reports[-1]
     duals = dict(found.dual_vars)
-    restore(made.epigraphs, found.primal_vars, duals)
+    for one in made.epigraphs:
+        one.write(found.primal_vars, duals)
     for variable in problem.variables():
         variable.save_value(found.primal_vars[variable.id])
     reached = value()

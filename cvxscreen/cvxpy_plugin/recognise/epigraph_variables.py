@@ -12,7 +12,7 @@ in t. A loss is written so where the constraint is to be named, or a paper write
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -73,14 +73,10 @@ class EpigraphVariable(NamedTuple):
         shape = self.constraint.shape
         return np.full(shape, multiplier) if shape else multiplier
 
-
-def restore(
-    found: Iterable[EpigraphVariable], values: dict[int, Any], duals: dict[int, Any]
-) -> None:
-    """Put what was left out to `values` of variables and dual values of constraints, in place."""
-    for one in found:
-        values[one.variable.id] = one.value(values)
-        duals[one.constraint.id] = one.dual_value
+    def write(self, values: dict[int, Any], duals: dict[int, Any]) -> None:
+        """Put what was left out to `values` of variables and dual values of constraints."""
+        values[self.variable.id] = self.value(values)
+        duals[self.constraint.id] = self.dual_value
 
 
 def without_epigraph_variables(problem: Any) -> tuple[Any, tuple[EpigraphVariable, ...]]:

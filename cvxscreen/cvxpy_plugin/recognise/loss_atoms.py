@@ -835,7 +835,7 @@ def _without_sign(expr: Any) -> Any:
     return arg if type(expr) is cp.abs else cp.sum(arg)
 
 
-def _largest_of_lines(expr: Any) -> Any:
+def largest_of_lines(expr: Any) -> Any:
     """A sum of the largest losses, in lines; see `in_simpler_atoms`."""
     losses, k = expr.args[0], expr.k
     axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
@@ -869,7 +869,7 @@ def _largest_of_lines(expr: Any) -> Any:
     return cp.sum_largest(cp.hstack(pieces), k)
 
 
-SIMPLER = {cp.sum_largest: _largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign}
+SIMPLER = {cp.sum_largest: largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign}
 """What an atom may be written as, or `OtherForm`; see `in_simpler_atoms`."""
 
 

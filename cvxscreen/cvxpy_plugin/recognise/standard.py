@@ -40,7 +40,6 @@ from cvxscreen.core.cones import height
 from cvxscreen.cvxpy_plugin.recognise.constraint_forms import Rewritten, in_two_forms
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
-    restore,
     without_epigraph_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
@@ -51,6 +50,10 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     preserved_values,
     read_affine,
     read_objective,
+)
+from cvxscreen.cvxpy_plugin.recognise.level_variables import (
+    LevelVariable,
+    without_level_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     Level,
@@ -119,7 +122,7 @@ class Canonical(NamedTuple):
         All that `whole` has beyond the user's problem; empty where it differs in other ways, too.
     shortened : tuple of Shortened
         Which long residuals `whole` has triangles in place of.
-    epigraphs : tuple of EpigraphVariable
+    epigraphs : tuple of EpigraphVariable or LevelVariable
         Variables of the user's that `whole` has functions in place of.
     norms : tuple of RowNorms
         Norms in the objective that are not in `problem`.
@@ -137,7 +140,7 @@ class Canonical(NamedTuple):
     free: tuple[Any, ...] = ()
     levels: tuple[Level, ...] = ()
     shortened: tuple[Shortened, ...] = ()
-    epigraphs: tuple[EpigraphVariable, ...] = ()
+    epigraphs: tuple[EpigraphVariable | LevelVariable, ...] = ()
     norms: tuple[RowNorms, ...] = ()
     replaced: tuple[Rewritten, ...] = ()
 
@@ -177,8 +180,8 @@ class Canonical(NamedTuple):
         if self.shifted is not None and self.shifted.stand_in.id in values:
             level = values.pop(self.shifted.stand_in.id)
             values[self.shifted.variable.id] = self.shifted.value(level, values)
-        if values:
-            restore(self.epigraphs, values, found.dual_vars)
+        for epigraph in self.epigraphs if values else ():
+            epigraph.write(values, found.dual_vars)
         for bundle in self.bundles:
             if found.dual_vars is not None:
                 found.dual_vars = bundle.apart(found.dual_vars)
@@ -273,15 +276,17 @@ def canonicalise(problem: Any) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value.
     """
-    direct, epigraphs = without_epigraph_variables(problem)
-    plain, replaced = in_two_forms(direct)
+    direct, bounding = without_epigraph_variables(problem)
+    largest, parting = without_level_variables(direct)
+    epigraphs: tuple[EpigraphVariable | LevelVariable, ...] = (*bounding, *parting)
+    plain, replaced = in_two_forms(largest)
     vectors, bundles = bundled(vectorised(plain))
-    leveled, levels = above_levels(vectors)
-    simple = in_simpler_atoms(leveled)
-    reason = refusal(simple)
+    simple = in_simpler_atoms(vectors)
+    leveled, levels = above_levels(simple)
+    reason = refusal(leveled)
     if reason:
         raise NotScreenable(reason)
-    rewritten, shortened = with_triangles(simple)
+    rewritten, shortened = with_triangles(leveled)
     whole, shifted = without_shared_squares(rewritten)
     others, norms, in_norms = take_row_norms(whole)
     small, groups, free = take_losses(others)
@@ -292,7 +297,7 @@ def canonicalise(problem: Any) -> Canonical:
     found = Canonical(
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
         groups, shifted, (*in_norms, *free),
-        levels if vectors is problem and whole is leveled else (), shortened, epigraphs, norms,
+        levels if simple is problem and whole is leveled else (), shortened, epigraphs, norms,
         replaced,
     )
     apart = {variable.id for variable in found.slacks}

@@ -46,7 +46,7 @@ FAULTS = (
           "chained |= lines >= max(terms, 1.0)", "chained |= lines > 0.0",
           "losses that could be screened are not read"),
     sizes("a norm inside all losses as a kink of each", DROPPED,
-          "return bool(expr.size == size and not expr.is_affine())", "return True",
+          "return int(expr.size == size and not expr.is_affine())", "return 1",
           "losses that could be screened are not read"),
     chain("links with three neighbours", STRICT,
           ".max() <= 1 else None", ".max() <= 1e9 else None",

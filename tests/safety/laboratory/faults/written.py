@@ -155,8 +155,8 @@ FAULTS = (
         "a variable's value violates its bound"),
     of("cvxpy_plugin/weighed_losses.py", f"{EPIGRAPHS}::test_the_answer_and_every_dual_value")(
         "a bound's dual value after losses at weights", DROPPED,
-        "restore(made.epigraphs, found.primal_vars, duals)",
-        "restore(made.epigraphs, found.primal_vars, {})", "a dual value is missing"),
+        "one.write(found.primal_vars, duals)",
+        "one.write(found.primal_vars, {})", "a dual value is missing"),
     of("cvxpy_plugin/recognise/draft.py",
        "cvxpy_plugin/test_least_squares.py::test_what_defines_predictions_in_few_rows_is_data")(
         "columns of a loss that are no data", DROPPED,
