@@ -217,11 +217,41 @@ def test_what_is_left_says_how_far(n: int, sparse: bool) -> None:
     assert least_coordinate(standard, m) <= 101.0
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_what_cancels_by_rounding_alone_is_charged(sparse: bool) -> None:
+    """The sum of 2^53, 1 and -2^53 is 1, and may be computed as 0: then x >= 5 is what is shown."""
+    x, large = cp.Variable(2), 2.0**53
+    A = np.array([[large], [1.0], [-large]]) @ np.eye(1, 2)
+    A = sp.csr_array(A) if sparse else A
+    problem = cp.Problem(cp.Minimize(cp.sum(x)), [A @ x - np.array([0.0, 5.0, 0.0]) >= 0])
+    assert least_coordinate(standardise(canonicalise(problem)), np.ones(3)) <= 5.0
+
+
+def test_a_ray_that_is_none_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A solver that calls a feasible problem infeasible, with multipliers, is not believed."""
+    from cvxscreen.solvers.interior_point import PrimalDualPath
+
+    def wrong(self: Any, tol: float) -> Any:
+        return np.where(~self.terms.counted & (self.terms.b < 0.0), 1.0, 0.0)  # w >= 0.1
+
+    monkeypatch.setattr(PrimalDualPath, "separating", wrong)
+    monkeypatch.setattr(PrimalDualPath, "far", True)
+    X, y = fit()
+    w = cp.Variable(D)
+    problem = cp.Problem(cp.Minimize(cp.norm1(X @ w - y)), [w >= 0.1, cp.sum(w) <= D + 1.0])
+    problem.solve(method="screen", always=True)
+    assert problem.status == cp.OPTIMAL
+
+
 def test_what_shows_nothing_is_refused() -> None:
     standard = pair()
     assert least_coordinate(standard, np.array([1.0, 0.0])) == pytest.approx(1.0, rel=1e-12)
-    for m in ([0.0, 1.0], [0.0, 0.0], [-1.0, -1.0], [-1.0, 1.0]):  # signs are those of the cone
+    for m in ([0.0, 1.0], [0.0, 0.0], [-1.0, -1.0], [-1.0, 1.0]):
         assert least_coordinate(standard, np.array(m)) == 0.0
+    x = cp.Variable(2)
+    feasible = cp.Problem(cp.Minimize(cp.sum(x)), [x[0] <= 1.0, -x[0] <= 0.0])
+    # These cancel, but their signs are not those of the cone.
+    assert least_coordinate(standardise(canonicalise(feasible)), -np.ones(2)) == 0.0
 
 
 def test_multipliers_of_a_cone_are_moved_into_it() -> None:
@@ -229,14 +259,22 @@ def test_multipliers_of_a_cone_are_moved_into_it() -> None:
     x, t = cp.Variable(2), cp.Variable()
     problem = cp.Problem(cp.Minimize(t), [cp.norm(x) <= t, t <= -1.0])
     standard = standardise(canonicalise(problem))
-    kinds = {cone.kind: cone.rows for cone in standard.cones}
     m = np.zeros(standard.rows.shape[0])
     for cone in standard.cones:
         m[cone.rows.start] = 1.0  # of the head, and of every inequality
-    assert set(kinds) == {"nonneg", "soc"}
+    assert {cone.kind for cone in standard.cones} == {"nonneg", "soc"}
     assert least_coordinate(standard, m) >= 1e13
-    m[kinds["soc"]] = [0.5, 0.0, 2.0]
-    assert 0.0 < least_coordinate(standard, m) <= 2.0
+    feasible = cp.Problem(cp.Minimize(t), [cp.norm(x) <= t, t <= 5.0, x[1] == 3.0])
+    standard = standardise(canonicalise(feasible))
+    for sign in (-1.0, 1.0):  # outside the cone they cancel, and 2 times 3 exceeds 5
+        m = np.zeros(standard.rows.shape[0])
+        for cone in standard.cones:
+            m[cone.rows] = {"soc": [1.0, 0.0, 2.0 * sign], "nonneg": 1.0, "zero": 0.0}[cone.kind]
+        for way in (-1.0, 1.0):
+            for cone in standard.cones:
+                if cone.kind == "zero":
+                    m[cone.rows] = 2.0 * way
+            assert least_coordinate(standard, m) <= 3.0
 
 
 def test_of_matrices_nothing_is_said() -> None:

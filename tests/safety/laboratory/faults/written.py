@@ -59,6 +59,14 @@ epigraphs = of("cvxpy_plugin/recognise/epigraph_variables.py",
 bounded = of("cvxpy_plugin/recognise/epigraph_variables.py",
              f"{EPIGRAPHS}::test_what_is_left_alone")
 
+LEVELS = "cvxpy_plugin/test_level_variables.py"
+numbers = of("cvxpy_plugin/recognise/level_variables.py",
+             f"{LEVELS}::test_values_and_dual_values_are_the_users")
+near = of("cvxpy_plugin/recognise/level_variables.py", f"{LEVELS}::test_near_misses_are_left")
+
+INFEASIBLE = "cvxpy_plugin/test_infeasible.py"
+proof = of("cvxpy_plugin/infeasible.py", INFEASIBLE)
+
 OUTLIERS = "cvxpy_plugin/test_outliers.py"
 outliers = of("cvxpy_plugin/recognise/elimination.py",
               f"{OUTLIERS}::test_the_answer_and_every_dual_value")
@@ -73,6 +81,43 @@ matrices = of("cvxpy_plugin/recognise/check.py",
               f"{MATRICES}::test_another_weight_of_the_term_is_refused")
 
 FAULTS = (
+    numbers("a level of as many losses as there are above it, and one", SHRUNK,
+            "entries[int(self.above)]", "entries[-1]", "the level is another than the answer's"),
+    numbers("losses above a level at another weight", SHRUNK,
+            "count = price.factor / weight", "count = 2.0 * price.factor / weight",
+            "another problem is solved"),
+    near("numbers with a sign as levels", DROPPED,
+         "return not any(value not in (None, False) for value in variable.attributes.values())",
+         "return True", "the sign is forgotten"),
+    near("levels that cost more than all losses above them", DROPPED,
+         "if not alike or not 0.0 < price.factor < weight * losses.size:", "if not alike:",
+         "an unbounded problem gets a sum of the largest"),
+    proof("multipliers that may have any sign", DROPPED,
+          "np.maximum(part, 0.0, out=part)", "pass", "a feasible problem is called infeasible",
+          f"{INFEASIBLE}::test_what_shows_nothing_is_refused"),
+    proof("multipliers outside the cones", DROPPED,
+          "part[0] = max(part[0], up(float(np.linalg.norm(part[1:])), len(part)))", "pass",
+          "a feasible problem is called infeasible",
+          f"{INFEASIBLE}::test_multipliers_of_a_cone_are_moved_into_it"),
+    proof("multipliers of matrices taken as they are", DROPPED,
+          'elif cone.kind != "zero":', "elif False:", "a feasible problem is called infeasible",
+          f"{INFEASIBLE}::test_of_matrices_nothing_is_said"),
+    proof("what multipliers leave that is not counted", SHRUNK,
+          "total = up(float((np.abs(left) + error).sum()), len(left))", "total = 0.0",
+          "a feasible problem is called infeasible",
+          f"{INFEASIBLE}::test_what_is_left_says_how_far"),
+    proof("the largest part of what is left alone", SHRUNK,
+          "total = up(float((np.abs(left) + error).sum()), len(left))",
+          "total = 0.99 * float((np.abs(left) + error).sum())", "a bound that is too large",
+          f"{INFEASIBLE}::test_what_is_left_says_how_far"),
+    proof("rounding of sums that is not counted", DROPPED,
+          "return left, error * (1.0 + 1e-6)", "return left, 0.0 * error",
+          "what rounding hides shows infeasibility",
+          f"{INFEASIBLE}::test_what_cancels_by_rounding_alone_is_charged"),
+    proof("any multipliers as a proof", DROPPED,
+          "if not least >= BEYOND * usual:", "if not least > 0.0:",
+          "a feasible problem is called infeasible",
+          f"{INFEASIBLE}::test_a_ray_that_is_none_is_not_written"),
     matrices(
         "helpers in cones of matrices left where they are", DROPPED,
         "x[helpers] = _conic_minimum(", "_conic_minimum(",
