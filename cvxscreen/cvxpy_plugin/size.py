@@ -134,7 +134,9 @@ CONES = 0.06
 or of residuals, for which Clarabel takes one to three times what is estimated (CPU, loaded: hinges,
 quantile, Huber's and absolute losses with a norm, groups, a tracking error, `cvar` under one,
 estimated 0.055 to 0.12: 3,000 x 10 36 to 83 ms for 124 to 175; 1,000 x 30 51 to 116 for 106 to 194;
-3,000 x 20 62 to 127 for 214 to 364; estimated 0.02, 1,000 x 10 37 to 67 for 42 to 63)."""
+3,000 x 20 62 to 127 for 214 to 364; estimated 0.02, 1,000 x 10 37 to 67 for 42 to 63). Rows alone
+beside one wait for `BESIDE`: the widest margin within a ball, 12,000 x 3, estimated 0.145, 216 for
+105, 4,000 x 20, estimated 0.18, 151 for 150, 12,000 x 20, estimated 0.53, 258 for 484."""
 
 BESIDE_MATRICES = 0.6
 """The same for terms beside a nuclear norm or a largest eigenvalue, where there are no squares
@@ -1126,7 +1128,7 @@ class _Walk:
             elif found.distances:
                 seconds = ALONE
             elif self.conic and not (self.other_kinds or self.foreign or (held and self.beside)):
-                seconds = CONES
+                seconds = BESIDE if bare else CONES
             elif held:
                 seconds = BESIDE
             elif bare or found.quadratic:
