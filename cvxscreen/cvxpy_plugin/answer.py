@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import cvxpy as cp
 import numpy as np
 from cvxpy.problems.problem import SolverStats
-from cvxpy.reductions.solution import Solution, failure_solution
+from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
@@ -170,13 +170,13 @@ def write_infeasible(
     Parameters
     ----------
     duals : dict
-        As `dual_values` gives them.
+        As `dual_values` gives them; the user's constraints have them from CVXPY 1.9 on.
     solver, statistics
         As of `write_back`.
     """
     original = standard.canonical.original
     original._compilation_time = statistics[cp.settings.EXTRA_STATS]["compilation_time"]
-    solution = failure_solution(cp.INFEASIBLE, dict(statistics), duals)
+    solution = Solution(cp.INFEASIBLE, float("inf"), {}, duals, dict(statistics))
     original.unpack_results(solution, _WayBack(standard.canonical, _Named(solver)), None)
 
 
