@@ -247,7 +247,8 @@ def _fingerprint(value: Any) -> bytes:
         for part in (matrix.indptr, matrix.indices, matrix.data):
             digest.update(np.ascontiguousarray(part).data)
     else:
-        digest.update(np.ascontiguousarray(np.asarray(value, dtype=np.float64)).data)
+        kind = np.complex128 if np.iscomplexobj(value) else np.float64
+        digest.update(np.ascontiguousarray(np.asarray(value, dtype=kind)).data)
     return digest.digest()
 
 

@@ -188,6 +188,15 @@ def test_what_cvxpy_goes_on_from_is_left_to_it_while_nothing_changes() -> None:
     assert "nothing has changed" in asked.why_plain(problem)  # OSQP still has that answer
 
 
+def test_complex_parameters_are_remembered_like_others() -> None:
+    x, p = cp.Variable(2, complex=True), cp.Parameter(complex=True, value=1.0 + 0.5j)
+    problem = cp.Problem(cp.Maximize(cp.sum(cp.real(x) + cp.imag(x))), [cp.abs(p * x) <= 2.0])
+    for value in (1.0 + 0.5j, 1.0 + 0.5j, 1.0 - 2.0j):
+        p.value = value
+        found = problem.solve(method="screen", solver="SCS", eps=1e-7)
+        assert found == pytest.approx(4.0 * np.sqrt(2.0) / abs(value), rel=1e-4)
+
+
 def test_what_a_limit_of_steps_was_for_goes_on_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """CVXPY compiles anew for another solver; a limit that nobody asks for now is not its."""
     problem, _ = weighed()
