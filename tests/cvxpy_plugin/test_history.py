@@ -189,10 +189,10 @@ def test_what_cvxpy_goes_on_from_is_left_to_it_while_nothing_changes() -> None:
 
 
 def test_complex_parameters_are_remembered_like_others() -> None:
-    x, p = cp.Variable(2, complex=True), cp.Parameter(complex=True, value=1.0 + 0.5j)
+    x, p = cp.Variable(2, complex=True), cp.Parameter(complex=True)
     problem = cp.Problem(cp.Maximize(cp.sum(cp.real(x) + cp.imag(x))), [cp.abs(p * x) <= 2.0])
     for value in (1.0 + 0.5j, 1.0 + 0.5j, 1.0 - 2.0j):
-        p.value = value
+        p.value = np.complex128(value)
         found = problem.solve(method="screen", solver="SCS", eps=1e-7)
         assert found == pytest.approx(4.0 * np.sqrt(2.0) / abs(value), rel=1e-4)
 
