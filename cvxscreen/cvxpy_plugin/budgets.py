@@ -660,9 +660,9 @@ class ScreenedBudgets(
             if isinstance(directly, NothingWithin):
                 self.solving += perf_counter() - began
                 self.result = SubproblemResult("infeasible", np.zeros(0), np.zeros(0))
-                self.nothing = replace(
-                    directly, slopes=self.lifted(selection, reduced, directly)
-                )
+                own, *others = self.lifted(selection, reduced, directly)
+                own[~self.parts[0].losses.hard] = 0.0  # predicted losses are no constraints either
+                self.nothing = replace(directly, slopes=(own, *others))
                 return None
             if directly is not None:
                 self.taken = True
@@ -930,7 +930,7 @@ def guessed_multipliers(made: BudgetedProblem) -> Array:
 def without_feasible(
     made: BudgetedProblem, screened: ScreenedBudgets, times: dict[str, float]
 ) -> Report | None:
-    """Write back that nothing is within the budgets; None where that is not shown on all rows.
+    """Write back that nothing is within the budgets; None where that is not shown, on all rows.
 
     The multipliers of all rows go with those of the budgets, and with an objective that is no part
     of the proof: it cancels in the difference of two such answers.
@@ -1048,11 +1048,10 @@ def screened_budgets(
     except (CvxscreenError, np.linalg.LinAlgError) as error:
         return f"the screening loop stopped: {error}"
     best, last, proof = screened.centre, cvxpy_solver.problem_solved, screened.proof
-    if screened.nothing is not None:
-        times = {"recognise": recognised, "solve": screened.solving}
-        shown = without_feasible(made, screened, times)
-        if shown is not None:
-            return shown
+    times = {"recognise": recognised, "solve": screened.solving}
+    shown = without_feasible(made, screened, times)
+    if shown is not None:
+        return shown
     if best is None or proof is None:
         return f"the reduced problem was not solved to optimality ({screened.result.status})"
     if not proof.ok and not proof.relative_gap <= USELESS:

@@ -321,10 +321,7 @@ class InteriorPoint(SubproblemSolver):
             ray = path.separating(tol)
             word = "" if ray is None else "infeasible"
         if ray is not None:
-            theta, multipliers = run.terms.as_given(ray, path.multipliers)
-            losses = run.terms.problem.losses
-            theta[np.isfinite(losses.hi - losses.lo)] = 0.0
-            run.shown = path.x, theta, multipliers
+            run.shown = path.x, *run.terms.constraints_as_given(ray, path.multipliers)
         return word
 
 
@@ -488,6 +485,12 @@ class IntervalTerms:
         multipliers[level] = equal[: self.equal]
         if not self.cones.costly:
             multipliers[self.cones.at] = y[len(self.e):]
+        return slopes, multipliers
+
+    def constraints_as_given(self, ray: Array, y: Array) -> tuple[Array, Array]:
+        """The same of constraints alone: 0 for the objective's losses, which are none."""
+        slopes, multipliers = self.as_given(ray, y)
+        slopes[(self.part[: self.n] < 0) & ~self.problem.losses.hard] = 0.0
         return slopes, multipliers
 
     def adjoint(self, values: Array) -> Array:

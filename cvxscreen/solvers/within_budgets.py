@@ -141,6 +141,10 @@ def _over_all(
     if terms.inconsistent:
         return None
     sizes = [part.n for part in parts]
+
+    def split(slopes: Array) -> tuple[Array, ...]:
+        return tuple(np.split(slopes, np.cumsum(sizes)[:-1]))
+
     part = np.repeat(np.arange(len(parts)) - 1, sizes)
     terms.part[: len(part)] = part
     terms.part[len(part): len(part) + len(terms.split)] = part[terms.split]
@@ -171,16 +175,13 @@ def _over_all(
         return None
     if ray is not None:
         theta = ray / np.where(terms.part >= 0, path.of_terms(path.weights), 1.0)
-        slopes, multipliers = terms.as_given(theta, path.multipliers)
-        own, *slopes_of = np.split(slopes, np.cumsum(sizes)[:-1])
-        own[np.isfinite(objective.losses.hi - objective.losses.lo)] = 0.0
-        return NothingWithin(path.x, (own, *slopes_of), path.weights, multipliers)
+        slopes, multipliers = terms.constraints_as_given(theta, path.multipliers)
+        return NothingWithin(path.x, split(slopes), path.weights, multipliers)
     if run.best is None or not best <= BUDGET_USABLE:
         return None
     run.best = replace(run.best, x=terms.at_bounds(run.best.x))
     x, slopes, multipliers = run.answer()
-    return WithinBudgets(
-        x, tuple(np.split(slopes, np.cumsum(sizes)[:-1])), weights, multipliers, steps)
+    return WithinBudgets(x, split(slopes), weights, multipliers, steps)
 
 
 MANY_COLUMNS = 400

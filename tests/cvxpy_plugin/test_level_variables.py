@@ -10,7 +10,9 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise import level_variables
 from cvxscreen.cvxpy_plugin.recognise.level_variables import without_level_variables
+from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
 cvxpy_plugin.register()
@@ -123,3 +125,31 @@ def test_the_weight_of_a_level_may_change() -> None:
         value = problem.solve(method="screen", always=True)
         assert problem.objective.value == pytest.approx(value, rel=1e-7)
         assert problem.solve(solver="CLARABEL", **TIGHT) == pytest.approx(value, rel=1e-7)
+
+
+def test_two_levels_in_one_objective() -> None:
+    """Each is a sum of the largest of its own losses."""
+    rng, x = np.random.default_rng(3), cp.Variable(2)
+    D, levels = rng.gamma(5.0, 8.0, (200, 2)), [cp.Variable() for _ in range(2)]
+    losses = [cp.maximum(2 * (x[j] - D[:, j]), 7 * (D[:, j] - x[j])) for j in range(2)]
+    total = sum(t + cp.sum(cp.pos(loss - t)) / 20 for t, loss in zip(levels, losses, strict=True))
+    problem = cp.Problem(cp.Minimize(total))
+    whole, found = without_level_variables(problem)
+    assert {level.variable.id for level in found} == {t.id for t in levels}
+    assert {v.id for v in whole.variables()} == {x.id}
+    assert whole.solve(solver="CLARABEL") == pytest.approx(problem.solve(solver="CLARABEL"))
+
+
+def test_many_numbers_are_looked_for_in_one_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+
+    def counted(*args: Any) -> Any:
+        read.append(args)
+        return summands_of(*args)
+
+    monkeypatch.setattr(level_variables, "summands_of", counted)
+    orders = [cp.Variable() for _ in range(30)]
+    costs = sum(cp.pos(k - order) + 0.1 * order for k, order in enumerate(orders))
+    problem = cp.Problem(cp.Minimize(costs))
+    assert without_level_variables(problem) == (problem, ())
+    assert len(read) == 1

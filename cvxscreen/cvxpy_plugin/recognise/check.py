@@ -37,7 +37,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut
-from cvxscreen.cvxpy_plugin.recognise.expressions import preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import ENTRYWISE, preserved_values
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level, LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
@@ -80,9 +80,6 @@ MANY = 2000
 SAMPLE = 500
 """Entries that are drawn, beside those with extreme numbers. At random margins a term is on each of
 three pieces with a probability above 0.3."""
-
-ENTRYWISE = frozenset(("AddExpression", "NegExpression", "multiply", "DivExpression"))
-"""Affine nodes whose entries depend on the same entries of their arguments, or on a number."""
 
 
 def check_points(recognition: Recognition, some: Problem | None = None) -> Iterator[Array]:

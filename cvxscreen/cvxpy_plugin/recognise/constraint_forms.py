@@ -22,19 +22,16 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.constraints.zero import Equality
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import flat, positions
+from cvxscreen.cvxpy_plugin.recognise.expressions import ENTRYWISE, flat, positions
+from cvxscreen.cvxpy_plugin.recognise.python_loops import STACKS
 
 Index = NDArray[np.intp]
 Sides = tuple[Any, Any]
 
 FORMS = (Inequality, Equality)
 
-STACKS = ("Hstack", "Vstack", "Concatenate")
-
 MOST_PARTS = 20
 """A stack of more comes from a loop; it is one expression to the rules as well."""
-
-ENTRYWISE = ("AddExpression", "NegExpression", "multiply", "DivExpression")
 
 
 class Rewritten(NamedTuple):

@@ -20,7 +20,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints.nonpos import Inequality
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import holds, preserved_values
+from cvxscreen.cvxpy_plugin.recognise.expressions import holds, value_at
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
 
 
@@ -48,11 +48,7 @@ class EpigraphVariable(NamedTuple):
 
     def value(self, values: dict[int, Any]) -> Any:
         """Of the variable, at values of the others by their identifiers."""
-        inside = self.bound.variables()
-        with preserved_values(inside):
-            for variable in inside:
-                variable.save_value(values[variable.id])
-            return np.reshape(self.bound.value, self.variable.shape)
+        return np.reshape(value_at(self.bound, values), self.variable.shape)
 
     def is_met(self, agreement: float) -> bool:
         """Whether both sides of the user's constraint are equal, at the values there are now.

@@ -66,6 +66,9 @@ MOVES = frozenset(
 )
 """Kinds of nodes whose entries are entries of their arguments (or zero)."""
 
+ENTRYWISE = frozenset(("AddExpression", "NegExpression", "multiply", "DivExpression"))
+"""Affine nodes whose entries depend on the same entries of their arguments, or on a number."""
+
 WRAPS = frozenset(
     (
         "nonneg_wrap", "nonpos_wrap", "psd_wrap", "nsd_wrap", "symmetric_wrap", "hermitian_wrap",
@@ -552,6 +555,15 @@ def preserved_values(variables: list[Any]) -> Iterator[None]:
     finally:
         for variable, value in before:
             variable.save_value(value)
+
+
+def value_at(expr: Any, values: dict[int, Any]) -> Any:
+    """The value of `expr` at values of its variables, by their identifiers."""
+    inside = expr.variables()
+    with preserved_values(inside):
+        for variable in inside:
+            variable.save_value(values[variable.id])
+        return expr.value
 
 
 def free_entries(variable: Any, value: Any) -> NDArray[np.float64]:

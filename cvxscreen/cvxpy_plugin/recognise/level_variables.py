@@ -15,13 +15,15 @@ that rise on both sides of one least value are the largest of their lines
 
 from __future__ import annotations
 
+from collections import Counter
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints.nonpos import Inequality
 
-from cvxscreen.cvxpy_plugin.recognise.expressions import holds, preserved_values, read_affine
+from cvxscreen.cvxpy_plugin.recognise.expressions import holds, read_affine, value_at
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import OtherForm, largest_of_lines, weigh
 from cvxscreen.cvxpy_plugin.recognise.matrices import csr
 from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, Unreadable, sum_of, summands_of
@@ -46,11 +48,7 @@ class LevelVariable(NamedTuple):
 
     def value(self, values: dict[int, Any]) -> Any:
         """A best level at values of the other variables, by their identifiers."""
-        inside = self.losses.variables()
-        with preserved_values(inside):
-            for variable in inside:
-                variable.save_value(values[variable.id])
-            entries = np.sort(np.ravel(self.losses.value))[::-1]
+        entries = np.sort(np.ravel(value_at(self.losses, values)))[::-1]
         return np.full(self.variable.shape, entries[int(self.above)])
 
     def is_met(self, agreement: float) -> bool:
@@ -79,15 +77,14 @@ def without_level_variables(problem: Any) -> tuple[Any, tuple[LevelVariable, ...
     if not KINKED & set(problem.atoms()):
         return problem, ()
     parts = [problem.objective, *problem.constraints]
-    found = []
-    for variable in problem.variables():
-        if variable.size > 1 or not _may_be_any(variable):
-            continue
-        places = [k for k, part in enumerate(parts) if holds(part, variable)]
-        made = _without(parts[places[0]], variable) if len(places) == 1 else None
-        if made is not None:
-            parts[places[0]], level = made
-            found.append(level)
+    inside = [[v for v in part.variables() if v.size == 1 and _may_be_any(v)] for part in parts]
+    holding = Counter(variable.id for variables in inside for variable in variables)
+    found: list[LevelVariable] = []
+    for k, variables in enumerate(inside):
+        alone = [variable for variable in variables if holding[variable.id] == 1]
+        if alone:
+            parts[k], levels = _without(parts[k], alone)
+            found += levels
     whole = cp.Problem(parts[0], parts[1:]) if found else problem
     return (whole, tuple(found)) if whole.is_dcp() else (problem, ())
 
@@ -99,8 +96,8 @@ def _may_be_any(variable: Any) -> bool:
     return not any(value not in (None, False) for value in variable.attributes.values())
 
 
-def _without(part: Any, variable: Any) -> tuple[Any, LevelVariable] | None:
-    """The objective or a constraint without `variable`; None where it has another form."""
+def _without(part: Any, variables: list[Any]) -> tuple[Any, list[LevelVariable]]:
+    """The objective or a constraint without those of `variables` that are levels; and these."""
     kind = type(part)
     try:
         if kind is Inequality and part.size == 1:
@@ -108,27 +105,53 @@ def _without(part: Any, variable: Any) -> tuple[Any, LevelVariable] | None:
         elif kind in (cp.Minimize, cp.Maximize):
             terms = list(summands_of(part.expr, 1.0 if kind is cp.Minimize else -1.0))
         else:
-            return None
-        mine = [term for term in terms if holds(term.expr, variable)]
-        price = next((term for term in mine if term.expr is variable), None)
-        above = next((term for term in mine if term.expr is not variable), None)
-        if len(mine) != 2 or price is None or above is None:
-            return None
-        losses, weight = _above(above, variable)
-        alike = len(price.scales) == len(above.scales) and all(
-            one is other for one, other in zip(price.scales, above.scales, strict=True)
-        )
-        if not alike or not 0.0 < price.factor < weight * losses.size:
-            return None
-        count = price.factor / weight
-        largest = Term(weight, above.scales, largest_of_lines(cp.sum_largest(losses, count)))
-    except (OtherForm, Unreadable):
-        return None
-    total = sum_of([*(term for term in terms if all(term is not one for one in mine)), largest])
-    level = LevelVariable(variable, losses, count)
+            return part, []
+    except Unreadable:
+        return part, []
+    holding: dict[int, list[Term]] = {variable.id: [] for variable in variables}
+    for term in terms:
+        for variable in term.expr.variables():
+            if variable.id in holding:
+                holding[variable.id].append(term)
+    levels, made, gone = [], [], set[int]()
+    for variable in variables:
+        mine = holding[variable.id]
+        if len(mine) != 2 or any(id(term) in gone for term in mine):
+            continue
+        with suppress(OtherForm, Unreadable):
+            largest, level = _largest(mine, variable)
+            levels.append(level)
+            made.append(largest)
+            gone |= {id(term) for term in mine}
+    if not levels:
+        return part, []
+    total = sum_of([*(term for term in terms if id(term) not in gone), *made])
     if kind is Inequality:
-        return part.copy([total, cp.Constant(0.0)]), level
-    return kind(total if kind is cp.Minimize else -total), level
+        return part.copy([total, cp.Constant(0.0)]), levels
+    return kind(total if kind is cp.Minimize else -total), levels
+
+
+def _largest(terms: list[Term], variable: Any) -> tuple[Term, LevelVariable]:
+    """A sum of the largest in place of the two terms that hold `variable`.
+
+    Raises
+    ------
+    OtherForm, Unreadable
+        If they are not its price and losses above it.
+    """
+    price = next((term for term in terms if term.expr is variable), None)
+    above = next((term for term in terms if term.expr is not variable), None)
+    if price is None or above is None:
+        raise OtherForm
+    losses, weight = _above(above, variable)
+    alike = len(price.scales) == len(above.scales) and all(
+        one is other for one, other in zip(price.scales, above.scales, strict=True)
+    )
+    if not alike or not 0.0 < price.factor < weight * losses.size:
+        raise OtherForm
+    count = price.factor / weight
+    largest = Term(weight, above.scales, largest_of_lines(cp.sum_largest(losses, count)))
+    return largest, LevelVariable(variable, losses, count)
 
 
 def _above(term: Term, variable: Any) -> tuple[Any, float]:

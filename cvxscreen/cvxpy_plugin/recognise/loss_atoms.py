@@ -55,7 +55,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     broadcast_positions,
     positions,
 )
-from cvxscreen.cvxpy_plugin.recognise.python_loops import Term, sum_of, summands_of
+from cvxscreen.cvxpy_plugin.recognise.python_loops import STACKS, Term, sum_of, summands_of
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -1211,7 +1211,7 @@ def _weigh_squares(expr: Any, weight: Array, found: list[tuple[Any, Array, int]]
         raise OtherForm
 
 
-WHOLE = ("reshape", "transpose", "Hstack", "Vstack", "Concatenate")
+WHOLE = ("reshape", "transpose", *STACKS)
 """Kinds of nodes that hold every entry of their arguments once."""
 
 
