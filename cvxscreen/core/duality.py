@@ -317,7 +317,7 @@ def balance_with_multipliers(
     if side is None or not free.any():
         return theta, mu
     losses = problem.losses
-    terms, _ = _movable(problem, theta)
+    terms, room = _movable(problem, theta)
     pressing = np.concatenate([
         np.arange(rows.start, rows.stop)[slice(None) if kind == "zero" else mu[rows] != 0]
         for kind, _, rows in side.blocks() if kind in ("zero", "nonneg", "soc")
@@ -326,17 +326,27 @@ def balance_with_multipliers(
     if not len(columns):
         return theta, mu
     residual = (problem.design.adjoint(theta) - side.adjoint(mu) + linear)[free]
+    free_to_move = np.ones(len(mu))
+    for kind, _, rows in side.blocks():
+        if kind == "nonneg":
+            free_to_move[rows] = np.minimum(mu[rows], 1.0)
+    of_terms = np.minimum(room[terms], 1.0 + np.abs(theta[terms]))
+    ease = np.append(of_terms, free_to_move[pressing])
     for _ in range(STEPS_ON_CONES if side.has("soc") else 1):
-        step = np.linalg.lstsq(columns.T, -residual, rcond=None)[0]
-        moved, pressed = theta.copy(), mu.copy()
-        moved[terms] += step[: len(terms)]
-        moved = np.clip(moved, losses.lo, losses.hi)
-        pressed[pressing] += step[len(terms):]
-        pressed = side.project_dual(pressed)
-        left = (problem.design.adjoint(moved) - side.adjoint(pressed) + linear)[free]
-        if not float(np.linalg.norm(left)) < float(np.linalg.norm(residual)):
+        # Moves in proportion to the room there is; the same for all where that does not do.
+        for each in (ease, np.ones(len(ease))):
+            step = each * np.linalg.lstsq((columns * each[:, None]).T, -residual, rcond=None)[0]
+            moved, pressed = theta.copy(), mu.copy()
+            moved[terms] += step[: len(terms)]
+            moved = np.clip(moved, losses.lo, losses.hi)
+            pressed[pressing] += step[len(terms):]
+            pressed = side.project_dual(pressed)
+            left = (problem.design.adjoint(moved) - side.adjoint(pressed) + linear)[free]
+            if float(np.linalg.norm(left)) < float(np.linalg.norm(residual)):
+                theta, mu, residual = moved, pressed, left
+                break
+        else:
             break
-        theta, mu, residual = moved, pressed, left
     return theta, mu
 
 

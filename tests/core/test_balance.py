@@ -202,6 +202,27 @@ def test_multipliers_take_up_what_slopes_alone_cannot(seed: int) -> None:
     assert (off[2], wrong[0]) == (0.45, 0.6)  # what was given is as it was
 
 
+def test_slopes_move_where_they_have_room() -> None:
+    """All but one of many slopes are at their ends but for 1e-40, as an interior point leaves them.
+
+    The same step for each would be clipped in all of them, and what is out of balance would stay.
+    """
+    n = 50
+    A = np.column_stack([np.ones(n), np.linspace(-1.0, 1.0, n)])
+    losses = Losses(np.zeros(n), 0.0, 0.0, np.zeros(n), np.ones(n))
+    side = SideConstraints(
+        sp.csr_matrix([[1.0, 0.0], [0.0, 1.0]]), np.zeros(2), (("nonneg", 1), ("zero", 1))
+    )
+    theta, mu = np.full(n, 1e-40), np.array([1e-40, 0.3])
+    theta[7] = 0.5
+    problem = Problem(Rows(A), losses, Quadratic(np.zeros(2)), np.zeros(2), side=side)
+    linear = side.adjoint(mu) - A.T @ theta + [1e-9, 0.0]
+    moved, pressed = module.balance_with_multipliers(problem, theta, mu, linear)
+    assert np.abs(A.T @ moved - side.adjoint(pressed) + linear).max() <= 1e-16
+    assert moved.min() >= 0.0
+    assert pressed[0] >= 0.0
+
+
 def test_what_cannot_come_nearer_stays() -> None:
     """Every slope at its end and no multiplier that may move."""
     A = np.array([[1.0], [2.0]])

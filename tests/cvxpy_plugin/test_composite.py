@@ -265,6 +265,31 @@ def test_smooth_losses_beside_norms_are_certified(loss: str, norm: str) -> None:
     assert ours == pytest.approx(plainly(problem)[0], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("turned", "p", "atom"),
+    [
+        (False, 1, "norm1"), (True, "inf", "norm1"),
+        (False, "inf", "norm_inf"), (True, 1, "norm_inf"),
+    ],
+)
+def test_a_matrix_norm_of_one_column_or_row_is_a_vector_norm(
+    turned: bool, p: Any, atom: str
+) -> None:
+    """The largest sum of a column's absolute values, of one column or of columns of one entry."""
+    W = cp.Variable((4, 1))
+    other = cp.Variable((4, 2))
+    matrix = 2.0 * W.T - 1.0 if turned else 2.0 * W - 1.0
+    written = in_simpler_atoms(cp.Problem(cp.Minimize(3.0 * cp.norm(matrix, p) + cp.max(W[0]))))
+    assert {cp.max, getattr(cp, atom)} & set(written.atoms()) == {getattr(cp, atom)}
+    W.value = np.array([[1.0], [-3.0], [0.5], [2.0]])
+    rows = (2.0 * W.value - 1.0).T if turned else 2.0 * W.value - 1.0
+    size = np.linalg.norm(rows, np.inf if p == "inf" else 1)
+    assert written.objective.value == pytest.approx(3.0 * size + 1.0)
+    for kept in (cp.norm(other, 1), cp.norm(other.T, "inf"), cp.max(W)):
+        plain = cp.Problem(cp.Minimize(kept))
+        assert in_simpler_atoms(plain) is plain
+
+
 def test_an_absolute_value_of_norms_is_idle() -> None:
     """`mixed_norm` is read as a sum of norms; what may be negative keeps its sign."""
     W = cp.Variable((4, 3))

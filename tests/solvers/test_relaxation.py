@@ -381,6 +381,7 @@ def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) ->
     problem = cs.regression(X, y, C=np.inf, loss="absolute")
     screened = ScreenedRelaxation(problem, InteriorPoint(), "certified", 1e-9, (), None)
     screened.begin(Start(np.full(5, 30.0), np.zeros(6000)), solve_screened)
+    screened.anew = None  # nor a sample's optimum
     values, weights, refuted = [], [], np.zeros(6000, dtype=bool)
     while not screened.over:
         one_round(screened)
@@ -396,6 +397,34 @@ def test_a_relaxation_that_ran_away_becomes_a_proximal_step(monkeypatch: Any) ->
     found = screened.solution(0.0)
     assert found.status == "optimal", found.certificate.reason
     assert found.value == pytest.approx(cs.solve(problem, tol=1e-9).value, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [3000, 8000])
+def test_a_start_that_leads_astray_is_left_for_a_sample(n: int) -> None:
+    """The optimum at a hundred times the weight of a norm: what rounds from nothing take, one more.
+
+    Steps from there kept ever more terms: nine rounds, half of the terms at the end.
+    """
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((n, 12))
+    y = np.sign(X @ rng.standard_normal(12) + rng.standard_normal(n))
+    cone = sp.csr_array(sp.eye_array(13, format="csr")[[12, *range(12)]])
+    held = SideConstraints(cone, np.zeros(13), (("soc", 13),))
+
+    def at(weight: float) -> Problem:
+        linear = np.append(np.zeros(12), weight * n)
+        design = Rows(np.column_stack([y[:, None] * X, np.zeros(n)]))
+        losses = Losses(np.ones(n), 0.0, 0.0, -1.0, 0.0)
+        return Problem(design, losses, Quadratic(np.zeros(13)), linear, side=held)
+
+    far = solve_screened(at(0.3), InteriorPoint(), tol=1e-9)
+    assert far.certificate.ok
+    alone = solve_screened(at(0.003), InteriorPoint(), tol=1e-9)
+    start = Start(far.x, far.theta, None, far.multipliers)
+    found = solve_screened(at(0.003), InteriorPoint(), tol=1e-9, start=start)
+    assert found.certificate.ok
+    assert found.value == pytest.approx(alone.value, rel=1e-9)
+    assert len(found.rounds) <= len(alone.rounds) + 1
 
 
 def test_a_proximal_step_adds_the_squared_distance() -> None:

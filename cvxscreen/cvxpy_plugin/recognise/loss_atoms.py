@@ -791,7 +791,9 @@ def in_simpler_atoms(problem: Any) -> Any:
     """`problem` with atoms that the rules do not take as equal ones that they do.
 
     An absolute value of what is not negative anyway is idle: ``norm1(norm(W, 2, axis=1))``, which
-    is `mixed_norm`, is a sum of norms.
+    is `mixed_norm`, is a sum of norms. So is a maximum of a single entry: ``norm(W, 1)``, the
+    largest sum of a column's absolute values, is that of all of them where W is one column, and
+    their maximum where W is one row; ``norm(W, "inf")`` the other way round.
 
     A loss that rises on both sides of its least value m is the larger one of two lines, of which
     the other one is at most m. So among twice as many lines the k largest are those of the losses::
@@ -835,6 +837,20 @@ def _without_sign(expr: Any) -> Any:
     return arg if type(expr) is cp.abs else cp.sum(arg)
 
 
+def _norm_of_line(expr: Any) -> Any:
+    """A maximum of a single entry, or of sums of absolute values of a single row or column."""
+    arg = expr.args[0]
+    if type(arg) is cp.norm1 and arg.axis is not None and expr.size == 1:
+        matrix = arg.args[0]
+        if arg.size == 1:
+            return cp.norm1(matrix)
+        if matrix.shape[arg.axis] == 1:
+            return cp.norm_inf(matrix)
+    if not arg.size == expr.size == 1:
+        raise OtherForm
+    return cp.sum(arg)
+
+
 def largest_of_lines(expr: Any) -> Any:
     """A sum of the largest losses, in lines; see `in_simpler_atoms`."""
     losses, k = expr.args[0], expr.k
@@ -869,7 +885,10 @@ def largest_of_lines(expr: Any) -> Any:
     return cp.sum_largest(cp.hstack(pieces), k)
 
 
-SIMPLER = {cp.sum_largest: largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign}
+SIMPLER = {
+    cp.sum_largest: largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign,
+    cp.max: _norm_of_line,
+}
 """What an atom may be written as, or `OtherForm`; see `in_simpler_atoms`."""
 
 
