@@ -390,8 +390,9 @@ class ScreenedRows(
         if self.last or not self.result.usable:
             return self.result if self.result.usable else None
         state = self.result.state
-        far = self.result.info["relative_gap"] > self.near(problem)
-        if far and self.mode == "certified" and interior_point_outpaces(problem):
+        gap = self.result.info["relative_gap"]
+        far = gap > self.near(problem)
+        if far and self.mode == "certified" and interior_point_outpaces(problem, gap):
             path: SubproblemSolver = loaded(INTERIOR_POINT)(
                 tol=CLOSE * self.tol, limits=self.inner.limits
             )
@@ -400,7 +401,7 @@ class ScreenedRows(
                 self.result, self.last = found.after(self.result), True
                 return self.result
         if far:
-            self.leave_to_newton(problem, start, self.result.info["relative_gap"])
+            self.leave_to_newton(problem, start, gap)
         if self.selects_terms and isinstance(state, Start):
             self.unevaluated, self.schedule.size = state, state.size
             return None

@@ -218,11 +218,11 @@ def test_safe_mode_takes_no_more_steps_where_nothing_is_decided(intercept: bool)
 # -- arguments and records ----------------------------------------------------------------------
 
 
-def sparse_and_hard(loss: str, C: float) -> Problem:
+def sparse_and_hard(loss: str, C: float, rows: int = 660) -> Problem:
     """Rows of five entries, correlated with nothing, and slopes that end between their limits."""
     rng = np.random.default_rng(0)
-    X = sp.random_array((660, 160), density=5 / 160, rng=rng, format="csr")
-    scores = X @ rng.standard_normal(160) + 0.1 * rng.standard_normal(660)
+    X = sp.random_array((rows, 160), density=5 / 160, rng=rng, format="csr")
+    scores = X @ rng.standard_normal(160) + 0.1 * rng.standard_normal(rows)
     if loss == "hinge":
         return svm(X, np.where(scores > 0, 1.0, -1.0), C=C, intercept=True)
     return regression(X, scores, C=C, loss=loss, intercept=True)
@@ -253,6 +253,30 @@ def test_the_interior_point_method_takes_over_from_descent(
     other = honest(solve_screened(problem, Newton(), mode="safe", tol=1e-8))
     assert abs(solution.value - other.value) <= solution.certificate.gap + other.certificate.gap
     assert called == ["optimal"]  # in safe mode what is proven is to leave the problem first
+
+
+@pytest.mark.parametrize(("C", "rows", "taken"), [(100.0, 320, True), (1.0, 320, False),
+                                                  (100.0, 180, False)])
+def test_of_few_sparse_rows_it_takes_over_what_has_hardly_begun(
+    C: float, rows: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rows a coordinate will do where both signs of a slope are open, and a dozen steps."""
+    monkeypatch.setattr(dual_coordinate_descent, "ready", lambda *_: True)
+    monkeypatch.setattr(dual_coordinate_descent, "FACES", 0)
+    found = honest(solve_screened(sparse_and_hard("absolute", C, rows), tol=1e-6))
+    assert found.status == "optimal"
+    assert ("face" in found.rounds[-1].solver_info) is taken
+
+
+def test_fewer_rows_a_coordinate_will_do_where_they_are_dense() -> None:
+    """1.25 of them; sparse rows and hinges have a quicker way from where the descent has got to."""
+    sparse = sparse_and_hard("absolute", 100.0, 320)
+    assert not interior_point_outpaces(sparse)
+    assert interior_point_outpaces(sparse, gap=0.99)
+    assert not interior_point_outpaces(sparse_and_hard("hinge", 100.0, 320), gap=0.99)
+    for number, outpaces in (640, True), (200, True), (190, False):
+        X = np.random.default_rng(0).standard_normal((number, 160))
+        assert interior_point_outpaces(regression(X, X @ np.ones(160))) is outpaces
 
 
 @pytest.mark.parametrize(("loss", "rows", "from_gap"), [
