@@ -45,6 +45,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from cvxscreen._support.limits import has_room
+from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.lasso import Lasso, lasso_rows, squares_alone
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
@@ -203,10 +204,17 @@ class Centred(NamedTuple):
         return Start(x, start.theta, multipliers=start.multipliers)
 
     def invert(self, found: Solution, tol: float) -> Solution:
-        """A solution of `equivalent` as one of `problem`, certified there to `tol`."""
-        x = found.x.copy()
+        """A solution of `equivalent` as one of `problem`, certified there to `tol`.
+
+        What its slopes lack to balance costs next to nothing about the centre; here every far
+        feature multiplies it, so that they are balanced to rounding first.
+        """
+        x, theta = found.x.copy(), found.theta
         x[self.free] -= self.mean @ x
-        return found.carried_to(self.problem, x, found.theta, found.multipliers, tol)
+        if self.problem.side is None and np.isfinite(x).all():
+            margins = self.equivalent.design.forward(found.x)
+            theta = dual_feasible(self.equivalent, theta, margins=margins, x=found.x)[0]
+        return found.carried_to(self.problem, x, theta, found.multipliers, tol)
 
 
 def _intercept(few: Array, held: NDArray[np.bool_]) -> int | None:

@@ -54,6 +54,24 @@ def test_the_optimum_is_that_of_the_data_about_0(loss: str, C: float, off: np.nd
     assert certify(far.problem, far.x, far.theta, tol=1e-9).ok
 
 
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "quantile", "huber"])
+def test_slopes_are_balanced_on_the_way_back(loss: str) -> None:
+    """About the centre a lack of 1e-5 costs next to nothing, beside a mean of 1e6 all there is."""
+    X, y = data()
+    problem = model(loss, X + FAR_OFF, y, C=1.0)
+    centred = Centred.of(problem)
+    assert centred is not None
+    near = centred.equivalent
+    found = solve_screened(near, tol=1e-9)
+    f, theta = near.losses, found.theta.copy()
+    inside = np.flatnonzero((theta > f.lo + 1e-3) & (theta < f.hi - 1e-3))
+    theta[inside[0]] += 1e-5
+    answer = centred.invert(replace(found, theta=theta), 1e-6)
+    assert answer.status == "optimal", answer.certificate
+    assert not certify(problem, answer.x, theta, tol=1e-6).ok  # as it was
+    assert certify(near, found.x, theta, tol=1e-4).ok
+
+
 def test_the_way_there_and_back() -> None:
     """A start is moved, an answer moved back, and neither the problem nor the data change."""
     X, y = data()
