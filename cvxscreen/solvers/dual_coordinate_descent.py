@@ -188,6 +188,9 @@ lie in a near cache anyway. (24,000 x 300, 12 entries a row, hinge, C = 0.5: 50 
 300 active rows where they lie, 21 copied.)"""
 EPOCHS = 100_000
 """Epochs of a call at most."""
+OF_TIME, TURN, UNIT = 0.05, 0.05, 1.3e-9
+"""Share of the seconds that are left, and seconds, after which epochs look at the clock, if not
+after `WINDOW` of them: each look is one at all terms, too. And what a stored entry takes."""
 DONE, SLOW, COPY, FACE = range(4)
 """Why epochs end: they seem to have reached the target (or their number), the budget will not do,
 few terms are left, or these are so few that pivots are cheaper."""
@@ -525,6 +528,8 @@ class _Descent:
                     self.finish_face()
                 else:
                     self.look()
+        if not self.epochs:  # there was no time: the start is what there is
+            self.look()
 
     def descend(self) -> int:
         """Epochs until the gap seems small enough, or the budget is seen not to suffice.
@@ -544,8 +549,10 @@ class _Descent:
                 constant += without
             left = self.limits.iterations
             most = min(EPOCHS - self.epochs, EPOCHS if left is None else left)
-            if solver.limits.seconds is not None:
-                most = min(most, WINDOW)
+            seconds = solver.limits.seconds
+            if seconds is not None:
+                visits = min(OF_TIME * seconds, TURN) / (UNIT * (self.stored + VISIT))
+                most = min(most, max(WINDOW, int(visits / max(part.count, 1))))
             few = int(FEW * len(part.theta)) if len(part.theta) > SPREAD else -1
             plan = Plan(
                 CLOSE * self.target, CLOSE * solver.tol, (self.budget - self.passes) * self.n,

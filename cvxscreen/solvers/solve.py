@@ -34,6 +34,7 @@ from cvxscreen.solvers.compiled_path.segments import (
     charge,
     charged,
     ready,
+    stored,
 )
 from cvxscreen.solvers.few_terms import FEW_CALL, SHARE_OF_NEARBY, Continuation, few, solve_few
 from cvxscreen.solvers.interface import Start, SubproblemResult, SubproblemSolver
@@ -94,7 +95,7 @@ def solve_problem(
     problem = asked.problem
     chosen = default_bounds(problem) if bounds is None else bounds
     plain = start is None and bounds is None and mode == "certified" and on_round is None
-    plain = plain and limits is UNLIMITED
+    plain = plain and (limits is UNLIMITED or is_far(limits, problem))
     suits = plain and left_to_us(solver) and asked.on_path
     if suits:
         found = _without_the_loop(asked, tol, chosen, kept)
@@ -134,6 +135,24 @@ def solve_problem(
     if suits and kept is not None:
         _keep_near(kept, asked.unit, solution if solution.certificate.ok else None)
     return solution
+
+
+AMPLE, ENTRY = 5.0, 1e-6
+"""Seconds, and for each entry of the data, that a time limit leaves where it is far off: a thousand
+passes, of which one solve takes 10 to 300. (With a limit of a minute, which nothing came near, CPU
+time was 3.6 times that without in the geometric mean of nine problems from 100 x 5 to 20,000 x 400,
+up to 20 times.)"""
+
+
+def is_far(limits: Limits, problem: Problem) -> bool:
+    """Whether `problem` is solved long before `limits` end, so that nobody need look at them.
+
+    What is compiled as one loop cannot be interrupted.
+    """
+    seconds = limits.seconds
+    if seconds is None or limits.iterations is not None or problem.design.streamed:
+        return False
+    return seconds >= AMPLE + ENTRY * stored(problem)
 
 
 def _without_the_loop(

@@ -63,6 +63,17 @@ def problem(loss: str, intercept: bool = False, storage: str = "sparse", C: floa
     return cvxscreen.regression(X, y, C=C, loss=loss, intercept=intercept)
 
 
+def test_a_time_limit_that_is_not_near_costs_no_looks():
+    """Every fourth epoch was followed by one at all terms, which costs half as much again."""
+    p = problem("hinge", intercept=True)
+    free = DualCoordinateDescent(tol=1e-7)(p)
+    limited = DualCoordinateDescent(tol=1e-7, limits=Limits(time_limit=100.0))(p)
+    near = DualCoordinateDescent(tol=1e-7, limits=Limits(time_limit=1e-6))(p)
+    assert free.info["epochs"] > 8
+    assert limited.info == free.info
+    assert near.info["epochs"] <= 4
+
+
 @pytest.mark.parametrize("storage", ["sparse", "float32", "dense"])
 @pytest.mark.parametrize("loss", LOSSES + REGRESSIONS)
 def test_reaches_the_tolerance_on_every_loss_and_storage(loss, storage):

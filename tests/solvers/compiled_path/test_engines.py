@@ -76,15 +76,26 @@ def test_a_path_at_the_problems_own_value_is_over_the_problem_itself(monkeypatch
 
 
 def test_what_the_compiled_loop_cannot_do_goes_to_the_ordinary_one(monkeypatch) -> None:
-    """Bounds, a start, a limit, proofs before solving, or a solver by name."""
+    """Bounds, a start, a near limit, proofs before solving, or a solver by name."""
     problem = cvxscreen.svm(X, Y)
     start = cvxscreen.solve(problem.with_(C=0.5))
     monkeypatch.setattr(solve, "solve_one", None)
     for options in (
         {"mode": "safe"}, {"bounds": ["midpoint"]}, {"start": start}, {"max_iter": 100},
-        {"time_limit": 100.0}, {"solver": "newton"}, {"progress": True},
+        {"time_limit": 4.0}, {"solver": "newton"}, {"progress": True},
     ):
         assert cvxscreen.solve(problem, **options).status == "optimal"
+
+
+def test_a_limit_that_is_far_off_changes_nothing(monkeypatch) -> None:
+    """It took the ordinary loop, at up to 20 times the cost."""
+    problem = cvxscreen.svm(X, Y)
+    found, limited = cvxscreen.solve(problem), cvxscreen.solve(problem, time_limit=100.0)
+    np.testing.assert_array_equal(limited.x, found.x)
+    assert limited.rounds[0].solver_info == found.rounds[0].solver_info
+    monkeypatch.setattr(solve, "solve_one", None)
+    monkeypatch.setattr(solve, "AMPLE", 100.0)
+    assert cvxscreen.solve(problem, time_limit=100.0).status == "optimal"
 
 
 def test_a_refused_answer_is_solved_again(monkeypatch) -> None:
