@@ -152,8 +152,16 @@ absolute values and a variance on the simplex 1.1 and 3.2; squares of one side t
 Huber's loss with bounds 0.3 and 1.0; CVaR and a variance 0.1 and 0.2; estimated 0.4, 2,500 x 10,
 1,650 x 40 and 2,900 x 3: semivariance on the simplex 0.04 to 0.07, Huber's loss of one sign 0.16 to
 0.8; screened 0.02 to 0.12, badly scaled columns 0.3 for 1.5; estimated 0.26, 1,600 x 10:
-semivariance 0.04, screened 0.05). And the first for rows of a linear program (6,000 x 20 and x 30,
-estimated 0.23 and 0.44: 0.10 and 0.16, screened 0.16 and 0.20; 6,000 x 40 0.28 and 0.10)."""
+semivariance 0.04, screened 0.05). And the first for rows of a linear program whose data are
+sparse (a tenth filled, 12,000 x 5 to x 30, estimated 0.13: screened 1.1 to 1.7 times as long)."""
+
+ROWS_ALONE, FIRST_ROWS = 0.12, 0.4
+"""The same for rows of a linear program alone, with dense data, and what they have to take where
+screening is yet to be imported (CPU, loaded, random, planted and tied vertices, covers, largest
+balls, coordinates of one sign, 3,000 to 20,000 x 3 to 40: estimated 0.035 to 0.08, screened 0.8 to
+1.8 times as long as plainly; 0.12 to 0.16 0.4 to 0.75; 0.22 to 0.27 0.3 to 0.6; 0.44 to 0.47 0.25
+to 0.6. In new processes: 0.22 to 0.25 0.6 to 1.6 times as long, 0.31 to 0.37 0.5 to 1.1, once, at a
+planted vertex, 1.5; 0.41 to 0.44 0.3 to 0.8; 0.76 to 1.0 0.3 to 0.5)."""
 
 PIECES, OF_PIECE = 60, 1e-3
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
@@ -306,6 +314,9 @@ class Needs(NamedTuple):
         Entries of the data.
     unsure : bool
         Whether `LOADED` seconds of OSQP are enough once everything is loaded.
+    first : float
+        Seconds of a plain solve where screening is yet to be imported, if these are others than
+        those of most kinds of problems; else 0.
     """
 
     terms: float
@@ -313,6 +324,7 @@ class Needs(NamedTuple):
     seconds: float
     wide: float
     unsure: bool
+    first: float = 0.0
 
 
 class Size(NamedTuple):
@@ -455,6 +467,8 @@ class Size(NamedTuple):
 
     def first(self, solver: str = "") -> float:
         """`FIRST`, for the solver of CVXPY that it would be."""
+        if self.needs is not None and self.needs.first:
+            return self.needs.first
         if self.norms:
             return FIRST_NORMS
         if self.nested:
@@ -1099,7 +1113,7 @@ class _Walk:
 
     def _needs(self, found: Size, tall: set[int], broad: set[int]) -> Needs:
         """How large a problem of this kind has to be."""
-        unsure = False
+        unsure, first = False, 0.0
         held = self._held(tall)
         bound = any(ids <= tall | broad for ids in self.constrained)
         normed = bool((tall | broad) & self.shrunk)
@@ -1131,6 +1145,8 @@ class _Walk:
                 seconds = BESIDE if bare else CONES
             elif held:
                 seconds = BESIDE
+            elif bare and not (sparse or found.quadratic):
+                seconds, first = ROWS_ALONE, FIRST_ROWS
             elif bare or found.quadratic:
                 seconds, unsure = UNSURE, not bare
             elif found.nested:
@@ -1140,7 +1156,7 @@ class _Walk:
                 seconds = ALONE if alone else BESIDE if self.conic or sparse else KINKED_BESIDE
         wide = WIDE if simple else WIDE_OTHERWISE
         at_least = AT_LEAST if terms == OTHERWISE else 0.0
-        return Needs(terms, at_least, seconds, wide, unsure)
+        return Needs(terms, at_least, seconds, wide, unsure, first)
 
     def _local(self, key: int) -> bool:
         """Whether each entry of a long variable is in a few rows, without data in front of it."""

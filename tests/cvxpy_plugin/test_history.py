@@ -8,7 +8,17 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
-from sized_problems import fit, lasso, limited, loop, shrunk, sparse_svm, without_squares, words
+from sized_problems import (
+    fit,
+    lasso,
+    limited,
+    linear_program,
+    loop,
+    shrunk,
+    sparse_svm,
+    without_squares,
+    words,
+)
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
@@ -76,6 +86,18 @@ def test_what_clarabel_solves_waits_less(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(history, "_imported", lambda: False)
     history.RENT.paid = 0.06  # what a plain solve of it has taken
     assert not request.Request().why_plain(middling)
+
+
+def test_rows_of_a_linear_program_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They pay later from a third on of what they have to take in a new process."""
+    monkeypatch.setattr(history.RENT, "paid", 0.0)
+    monkeypatch.setattr(history, "_imported", lambda: False)
+    middling = linear_program(6000, 16)
+    assert not request.Request().why_plain(linear_program(8000, 24))
+    assert "import" in request.Request().why_plain(middling)
+    monkeypatch.setattr(history, "_imported", lambda: True)
+    assert not request.Request().why_plain(middling)
+    assert "small" in request.Request().why_plain(linear_program(6000, 8))
 
 
 def test_what_takes_compiled_loops_waits_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:

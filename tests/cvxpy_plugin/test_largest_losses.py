@@ -43,6 +43,10 @@ TAKEN = {
     "all hinges": cp.sum_largest(cp.pos(1 - m), N),
     "from a level on": cp.sum_largest(cp.maximum(e, 0.7), 0.8 * N + 0.5),
     "matrix": cp.sum_largest(cp.abs(cp.reshape(e, (N // 2, 2), order="F")), K),
+    "signs turned": cp.sum_largest(2.3 * cp.pos(Y - X @ w) + 0.7 * cp.pos(X @ w - Y), K),
+    "signs of three turned": cp.sum_largest(
+        2.3 * cp.pos(Y - X @ w - b) + 0.7 * cp.pos(X @ w + b - Y) + 0.3 * cp.abs(X @ w + b - Y), K),
+    "a number's signs turned": cp.sum_largest(2.3 * cp.pos(Y - b) + 0.7 * cp.pos(b - Y), K),
     "inside": 3 * cp.sum_largest(cp.abs(e), K) / K + cp.norm1(w) - cp.sum(w),
     "smallest": -cp.sum_smallest(-cp.abs(e), K),
     "below a maximum": cp.maximum(cp.sum_largest(cp.abs(e), K), 3.0),
@@ -56,6 +60,7 @@ LEFT = {
     "two rising lines": cp.sum_largest(cp.maximum(e, 2 * e - 1, -e), K),
     "no least value": cp.sum_largest(cp.maximum(e, 2 * e), K),
     "two arguments": cp.sum_largest(cp.maximum(e, m), K),
+    "one sign turned": cp.sum_largest(2.3 * cp.pos(Y - X @ w) + 0.7 * cp.pos(Y + X @ w), K),
     "squares": cp.sum_largest(cp.square(e), K),
     **({"by columns": cp.sum(cp.sum_largest(
         cp.abs(cp.reshape(e, (N // 2, 2), order="F")), 3, axis=0
@@ -119,6 +124,8 @@ def fit(n: int, d: int, seed: int) -> tuple[Any, Any, Any]:
 PROBLEMS: dict[str, Callable[[Any, Any, Any, int], Any]] = {
     "errors": lambda e, m, x, n: (cp.sum_largest(cp.abs(e), n // 20), []),
     "risk of errors": lambda e, m, x, n: (cp.cvar(cp.abs(e), 0.913), [cp.sum(x) == 1, x <= 2]),
+    "a newsvendor's": lambda e, m, x, n: (
+        cp.cvar(2.3 * cp.pos(e) + 0.7 * cp.pos(-e), 0.913), [cp.norm1(x) <= 8]),
     "hinges": lambda e, m, x, n: (
         cp.sum_largest(cp.pos(1 - m), n / 7) / n + 0.01 * cp.norm1(x), []),
     "ridge": lambda e, m, x, n: (

@@ -15,6 +15,7 @@ from sized_problems import (
     fit,
     lasso,
     limited,
+    linear_program,
     loop,
     sparse_svm,
     without_squares,
@@ -106,13 +107,6 @@ def spectral(n: int, squares: float = 0.0) -> Any:
     return cp.Problem(cp.Minimize(loss + squares * cp.sum_squares(M) if squares else loss))
 
 
-def linear_program(n: int, d: int) -> Any:
-    rng = np.random.default_rng(0)
-    x = cp.Variable(d)
-    rows = [rng.standard_normal((n, d)) @ x <= 1.0 + rng.random(n), cp.norm_inf(x) <= 5.0]
-    return cp.Problem(cp.Minimize(rng.standard_normal(d) @ x), rows)
-
-
 def linear_program_of_errors(n: int, d: int) -> Any:
     rng = np.random.default_rng(0)
     x, error = cp.Variable(d), cp.Variable(n)
@@ -201,7 +195,7 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "no squares, some coordinates": lambda: without_squares(1000, 30),
     "constraints that OSQP is slow with": lambda: bounded(3000, 10),
     "constraints on many coordinates": lambda: bounded(2000, 100),
-    "a linear program": lambda: linear_program(6000, 40),
+    "a linear program": lambda: linear_program(6000, 20),
     "a linear program of errors": lambda: linear_program_of_errors(5000, 5),
     "losses in a constraint": lambda: within_a_risk(12_000, 8),
     "dense data with few rows a coordinate": lambda: without_squares(1500, 300),
@@ -296,7 +290,7 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
     "constraints on the coordinates": (lambda: bounded(1000, 10), "small (1010 terms)"),
     "a sign of the coordinates": (lambda: bounded(1000, 10, nonneg=True), "small (1000 terms)"),
     "a linear program": (lambda: linear_program(6000, 8), "small (6008 terms)"),
-    "a larger linear program": (lambda: linear_program(6000, 20), "small (6020 terms)"),
+    "a sparse linear program": (lambda: linear_program(12_000, 20, 0.1), "small (12020 terms)"),
     "a small lasso": (lambda: lasso(400, 50), "small (20000 entries of data in its squares)"),
     "a lasso of one sign": (
         lambda: lasso(600, 1000, nonneg=True), "as many coordinates as terms"),

@@ -68,3 +68,13 @@ def shrunk(n: int, d: int) -> Any:
     rng, w = np.random.default_rng(0), cp.Variable(d)
     X, y = rng.standard_normal((n, d)), rng.standard_normal(n)
     return cp.Problem(cp.Minimize(cp.norm1(X @ w - y) + cp.norm1(w)))
+
+
+def linear_program(n: int, d: int, density: float = 1.0) -> Any:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(d)
+    data = rng.standard_normal((n, d))
+    if density < 1.0:
+        data = sp.csr_array(data * (rng.random((n, d)) < density))
+    rows = [data @ x <= 1.0 + rng.random(n), cp.norm_inf(x) <= 5.0]
+    return cp.Problem(cp.Minimize(rng.standard_normal(d) @ x), rows)

@@ -596,6 +596,8 @@ def _common(first: _Lines, second: _Lines) -> tuple[_Lines, _Lines]:
     """Both written in one affine argument, which one may lack as a constant."""
     if first.argument is None or second.argument is None or first.argument is second.argument:
         argument = second.argument if first.argument is None else first.argument
+    elif _opposite(first.argument, second.argument):
+        argument, second = first.argument, second.mapped(lambda s, h: (-s, h))
     else:
         # Without factors most arguments are one expression; only then are constants added up.
         for bare in (_same_lines, _unscaled, _bare):
@@ -667,6 +669,35 @@ def same(first: Any, second: Any) -> bool:
     if any(entry is not None for entry in data) and not _same_data(*data):
         return False
     return all(same(a, b) for a, b in zip(first.args, second.args, strict=True))
+
+
+def _opposite(first: Any, second: Any) -> bool:
+    """Whether one is written as the other with every sign turned: ``q - D`` and ``D - q``.
+
+    Their kinks are then one, to the last bit, as they are not where constants are added up.
+    """
+    for one, other in ((first, second), (second, first)):
+        if type(one).__name__ == "NegExpression":
+            return same(one.args[0], other)
+    kind = type(first).__name__
+    if kind != type(second).__name__ or first.shape != second.shape:
+        return False
+    if kind in ("Promote", "broadcast_to"):
+        return _opposite(first.args[0], second.args[0])
+    others = list(second.args)
+    if kind != "AddExpression" or len(first.args) != len(others) or len(others) > MOST_TURNED:
+        return False
+    for part in first.args:
+        k = next((k for k, other in enumerate(others) if _opposite(part, other)), None)
+        if k is None:
+            return False
+        del others[k]
+    return True
+
+
+MOST_TURNED = 4
+"""Summands up to which two arguments are compared with their signs turned: data, products with
+coordinates, an intercept."""
 
 
 def _same_data(first: Any, second: Any) -> bool:
