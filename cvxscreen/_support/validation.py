@@ -25,6 +25,9 @@ Kind = TypeVar("Kind")
 LARGEST = 1.3e154
 """Entries of data beyond it have squares that double precision does not hold."""
 
+MOST_NARROW = 2**31 - 1
+"""The largest number that an index of 32 bits holds."""
+
 
 def number(name: str, value: object, needed: str = "a number is needed") -> float:
     """`value` as a float, which may be infinite or NaN.
@@ -250,6 +253,7 @@ def stored(matrix: Any, name: str) -> Any:
         if m.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused
                 m = m.astype(np.float64)
+        m = _narrow(m)
         entries = m.data
     else:
         m = real(name, matrix)
@@ -271,6 +275,17 @@ def stored(matrix: Any, name: str) -> Any:
             f"`{name}` holds numbers of {largest:.1e}, whose squares overflow; scale them first."
         )
     return m
+
+
+def _narrow(matrix: Any) -> Any:
+    """The same CSR matrix, over the same entries, with indices of 32 bits where these suffice.
+
+    Half of what its loops read beside the entries; for 64 bits each would be compiled anew.
+    """
+    if matrix.indices.itemsize <= 4 or max(*matrix.shape, matrix.nnz) > MOST_NARROW:
+        return matrix
+    places = (part.astype(np.int32) for part in (matrix.indices, matrix.indptr))
+    return type(matrix)((matrix.data, *places), shape=matrix.shape)
 
 
 def _in_bounds(matrix: Any, name: str) -> None:

@@ -33,10 +33,11 @@ def ranges(problem: Problem, region: TwoBalls | CutBall) -> tuple[np.ndarray, np
     inside = [cp.norm(root @ (x - b.centre)) <= b.radius for b in region.balls]
     if isinstance(region, CutBall):
         inside.append(region.normal.x @ problem.quadratic.dense() @ x >= region.level)
-    ends = []
+    ends, along = [], cp.Parameter(problem.d)
+    model = cp.Problem(cp.Minimize(along @ x), inside)
     for row in A:
         for side in (1.0, -1.0):
-            model = cp.Problem(cp.Minimize(side * (row @ x)), inside)
+            along.value = side * row
             try:
                 model.solve(solver="CLARABEL")
             except cp.error.SolverError:

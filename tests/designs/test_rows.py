@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cvxscreen._support import compiled as compiled_support
+from cvxscreen._support import compiled as compiled_support, validation
 from cvxscreen._support.compiled import CompileClock
 from cvxscreen.designs import rows as module
 from cvxscreen.designs.rows import Rows
@@ -291,6 +291,19 @@ def test_bad_scale_and_extra_are_refused_by_name() -> None:
     for extra in (np.ones(N), np.ones((N + 1, 1)), column * np.nan, column * np.inf):
         with pytest.raises(InvalidInput, match="`extra`"):
             Rows(X, None, extra)
+
+
+def test_wide_indices_become_narrow_beside_the_same_entries(monkeypatch: Any) -> None:
+    """The caller's stay as they are; where 32 bits hold them no loop is compiled for 64."""
+    given = sp.csr_matrix(np.eye(4))
+    given.indices, given.indptr = given.indices.astype(np.int64), given.indptr.astype(np.int64)
+    held = Rows(given).matrix
+    assert held.indices.dtype == held.indptr.dtype == np.int32
+    assert np.shares_memory(held.data, given.data)
+    assert given.indices.dtype == given.indptr.dtype == np.int64
+    assert np.array_equal(held.toarray(), np.eye(4))
+    monkeypatch.setattr(validation, "MOST_NARROW", 3)  # of the four rows, columns and entries
+    assert Rows(given).matrix.indices is given.indices
 
 
 def test_integers_and_booleans_become_floats() -> None:

@@ -150,7 +150,7 @@ def imports(module: str, source: str, *, is_package: bool) -> list[Import]:
         for child in ast.iter_child_nodes(node):
             visit(child, inside)
 
-    visit(ast.parse(source), False)
+    visit(parsed(source), False)
     return found
 
 
@@ -200,6 +200,12 @@ def violations(module: str, source: str, *, is_package: bool = False) -> list[st
     return [f"{module}:{line} {fault}" for line, fault in faults if fault]
 
 
+@cache
+def parsed(source: str) -> ast.Module:
+    """Return the tree of a source; several tests walk those of the whole package."""
+    return ast.parse(source)
+
+
 def package_sources() -> Iterator[tuple[str, str, bool]]:
     """Yield (module name, source, is it a package) for every file of cvxscreen."""
     for path in sorted(PACKAGE.rglob("*.py")):
@@ -233,7 +239,7 @@ def test_every_place_is_one() -> None:
     places = [
         found
         for _, source, _ in package_sources()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         and (found := PLACE.fullmatch(node.value))
     ]

@@ -101,10 +101,10 @@ def sweep(problem: Problem, seed: int) -> tuple[Counter[str], Counter[str]]:
             there = problem.with_(C=problem.C * factor)
             found = Smo()(there, None, level * scale)
             x = found.x + level * rng.normal() * best
+            elsewhere = reference_point(there, x, found.theta)
+            here = reference_point(problem, x, found.theta / factor)
             for name, bound in BOUNDS.items():
-                point = reference_point(there, x, found.theta)
-                if name not in PARAMETER_CHANGE:
-                    point = reference_point(problem, x, found.theta / factor)
+                point = elsewhere if name in PARAMETER_CHANGE else here
                 codes = judge(problem, bound(problem, point)).codes
                 both = (codes >= 0) & (truth >= 0)
                 decided[name] += int(both.sum())
