@@ -62,6 +62,7 @@ from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import NotScreenable
 from cvxscreen.solvers.compiled_path.segments import KeptPath, before_loading, one_purchase, ready
 from cvxscreen.solvers.cones import compact
+from cvxscreen.solvers.dual_form import couples_few
 from cvxscreen.solvers.interface import WITHOUT_SOLUTION, Start
 from cvxscreen.solvers.registry import (
     builtin_solver,
@@ -690,6 +691,8 @@ def make_report(
     inner = sum(entry.solve_seconds for entry in solution.rounds)
     problem = solution.problem
     terms = problem.n + _cones(problem) if has_norms(problem) else problem.n or _cones(problem)
+    if couples_few(problem):
+        terms = problem.d  # each column is one of the dual
     return Report(
         recognised=True,
         mode=request.mode,

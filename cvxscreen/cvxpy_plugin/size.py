@@ -163,6 +163,14 @@ balls, coordinates of one sign, 3,000 to 20,000 x 3 to 40: estimated 0.035 to 0.
 to 0.6. In new processes: 0.22 to 0.25 0.6 to 1.6 times as long, 0.31 to 0.37 0.5 to 1.1, once, at a
 planted vertex, 1.5; 0.41 to 0.44 0.3 to 0.8; 0.76 to 1.0 0.3 to 0.5)."""
 
+OF_SUMS, FIRST_OF_SUMS = 0.15, 0.5
+"""The same for the largest of a few sums of kinked losses (worst of four groups and of two halves,
+absolute values, CPU, loaded: 3,000 x 8, estimated 0.09, 0.16 s for 0.14; 6,000 x 8, estimated 0.18,
+0.32 for 0.34 to 0.44; 12,000 x 8, estimated 0.35, 0.47 to 0.84 for 0.56 to 0.8; 6,000 x 20,
+estimated 0.46, 0.54 to 0.69 for 1.0 to 1.4. In new processes: estimated 0.18 and 0.35 0.8 to 1.2
+for 0.34 to 0.72; 8,000 x 20, 24,000 x 8 and 6,000 x 30, estimated 0.6 to 0.9, 0.9 to 1.6 for 1.5 to
+2.3)."""
+
 PIECES, OF_PIECE = 60, 1e-3
 """Fewer pieces from a Python loop are not worth it; CVXPY compiles each of them in about 1 ms."""
 
@@ -182,6 +190,12 @@ LINKS, OF_CHAIN = 200, 0.12
 seconds that a plain solve of one is estimated to take from which on its own solver is tried
 (drawdowns in a new process, CPU: 1,000 x 20, estimated 0.04, 110 to 180 ms for 110 to 180; 2,000 x
 30, estimated 0.15, 200 to 300 for 250 to 730; 3,000 x 40 190 to 610 for 500 to 1,400)."""
+
+NESTED_SLACKS = 10
+"""Coordinates from which on linear programs are solved as chains whose slacks lie above other
+slacks, ``z >= u - a`` (CVaR of costs and of absolute values by hand, CPU, loaded: 4,000 and 12,000
+x 3 0.2 to 1.0 s for 0.2 to 0.85, with the attempt to read them 0.9 to 1.4 for 0.6 to 0.8; 6,000 x
+20 0.5 to 0.65 for 1.4 to 2.4; 12,000 x 30 1.8 for 9.9)."""
 
 LINES = 4.0
 """Rows that are counted of a loss above a number, at most: two lines, that cost something twice."""
@@ -294,6 +308,17 @@ OF_DISTANCE = 1e-5
 """Seconds for each entry of the data in rows of squares or norms, each of which is a cone or as
 many as it has entries (distances from a point, 2,000 x 2 to 20,000 x 10: 0.8 to 6 times)."""
 
+FEW_BETWEEN, MOST_BETWEEN = 0.1, 1000
+"""Rows at most for each entry of the variables that they couple, and in all, for these to be terms
+of a dual (`cvxscreen.solvers.dual_form`)."""
+
+OF_COUPLED, OF_LOW_RANK, COUPLED = 1.2e-5, 1e-4, 0.2
+"""Seconds of a plain solve for each of these entries, the least there are; where squares of data
+are among what couples them; and how many of them pay for the imports of a first call and the solve.
+(20 rows over 8,000 entries, first calls: the least norm 0.18, a linear program 0.44, a projection
+on a simplex 2.0; least squares with a ridge 1.5, the dual of a support vector machine 5.6, a model
+of 20 factors 6.3. All take 0.1 to 0.2 by their dual.)"""
+
 # -- measured, and needed -------------------------------------------------------------------------
 
 
@@ -379,7 +404,13 @@ class Size(NamedTuple):
         Entries of data in parameters.
     chained : bool
         Whether neighbours in a long variable that is not tall are compared, or its sum is fixed; or
-        most losses lie above a number that may have any sign.
+        most losses lie above a number that may have any sign; or slacks above other slacks.
+    few : bool
+        Whether that is all, and there are too few coordinates for it to pay.
+    coupled : float
+        Entries of the variables, where nothing but few linear constraints and squares couples them.
+    low_rank : bool
+        Whether squares of data are among what couples them.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -407,6 +438,9 @@ class Size(NamedTuple):
     norms: float = 0.0
     parametric: float = 0.0
     chained: bool = False
+    few: bool = False
+    coupled: float = 0.0
+    low_rank: bool = False
     needs: Needs | None = None
     reason: str = ""
 
@@ -445,6 +479,10 @@ class Size(NamedTuple):
         slower = TIED if self.curved and self.tied and self._osqp(solver) else 1.0
         return slower * self.columns * (OF_SMOOTH_COLUMN if self.curved else OF_COLUMN)
 
+    def seconds_of_coupled(self) -> float:
+        """The same of what `coupled` counts."""
+        return self.coupled * (OF_LOW_RANK if self.low_rank else OF_COUPLED)
+
     def only_short_squares(self) -> bool:
         """Whether there is nothing but squares of few coordinates: a triangle is all their data."""
         count = self.coordinates
@@ -462,6 +500,7 @@ class Size(NamedTuple):
             height * OSQP_ROW + self.wide * OSQP_ENTRY + OF_FILL * fewer**3,
             self.seconds_of_squares(),
             self.seconds_of_columns(solver),
+            self.seconds_of_coupled(),
             OF_PIECE * self.pieces,
         )
 
@@ -489,8 +528,11 @@ class Size(NamedTuple):
         taken : float
             Seconds that the last plain solve took, its compilation left aside.
         """
+        if self.coupled and max(self.seconds_of_coupled(), taken) >= COUPLED:
+            return ""
         if self.chained:
-            return CHAINED if max(self.seconds(solver), taken) >= OF_CHAIN else SHORT_CHAIN
+            pays = not self.few and max(self.seconds(solver), taken) >= OF_CHAIN
+            return CHAINED if pays else SHORT_CHAIN
         if self.reason:
             return self.reason
         if self.needs is None or not self.coordinates:
@@ -519,6 +561,8 @@ class Size(NamedTuple):
 
     def words(self) -> str:
         """What is counted of a problem of its kind."""
+        if self.coupled:
+            return f"{self.coupled:.0f} columns"
         if self.squares and not self.terms:
             return f"{self.squares:.0f} entries of data in its squares"
         return f"{max(self.terms, self.height):.0f} terms"
@@ -751,10 +795,16 @@ class _Walk:
         self.slices: dict[int, set[str]] = {}
         self.chains: set[int] = set()
         self.running = False  # whether there are running maxima, CVXPY's own
+        self.sums = False  # whether the largest of sums of losses is sought
+        self.ranked = False  # whether the largest are sought of sums of different losses
         # By number without a sign: how many kinked losses are compared with it.
         self.above: dict[int, float] = {}
+        # Slacks that others lie above, and those in equations.
+        self.below: set[int] = set()
+        self.equal: set[int] = set()
         # How many constraints hold many curved losses.
         self.levels = 0
+        self.square_rows = 0.0  # rows of squares in the objective but those of single entries
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.complex = any(v.is_complex() for v in variables)
         self.left = VISITS
@@ -786,6 +836,8 @@ class _Walk:
         self.levels += constraint.size == 1 and _curves(constraint.args)
         bounded, at_zero = _bounds(constraint)
         own = constraint.variables()
+        self.below |= _nested_slacks(constraint)
+        self.equal |= {v.id for v in own} if type(constraint) in EQUATIONS else set()
         self.beyond_bounds |= not bounded
         self.held_by_bounds |= bounded if at_zero else set()
         alone = bounded or _between(constraint)
@@ -845,6 +897,7 @@ class _Walk:
                 stack.append((inner, float(here.size), float(inner.size), weight))
                 continue
             self.running |= name == "cummax"
+            self.ranked |= name in ("sum_largest", "cvar") and _of_several(here.args[0])
             for key, kinks in _levels(here, name).items():
                 self.above[key] = max(self.above.get(key, 0.0), weight * kinks * here.size)
             unknown = _unknown(here, name)
@@ -881,6 +934,7 @@ class _Walk:
                     before = self.own_squares.get(key, 0.0)
                     self.own_squares[key] = before + weight * inner.size
                 self._count_residuals(inner, weight)
+                self.square_rows += 0.0 if _is_entrywise(inner) else weight * inner.size
             elif not block and self._is_length(here, rows, objective):
                 length, inner = True, here.args[0]
                 if inner.is_affine():
@@ -889,10 +943,13 @@ class _Walk:
                 self.spectral.add(name)
             if objective and name == FORM:
                 self.formed |= _bare(here.args[0])
+                self.square_rows += weight * here.args[0].size
             if here.size == 1 and rows > 1.0 and name in SHARED:
                 self.shared.add(name)
             if here.size == 1 and name in ("max", "maximum", "sum_largest"):
                 self.levels += _largest_sums(here.args, of_any=name == "sum_largest")
+                above = cp.sum_largest in here.atoms()  # of which most entries go
+                self.sums |= not above and _largest_sums(here.args, of_any=True) > 1
             square = name in SQUARES or name == FORM
             self.cones_in_constraints |= not objective and (square or name in CONIC | SPECTRAL)
             self.squares |= square
@@ -1028,15 +1085,25 @@ class _Walk:
             norms=self.summed_norms if of_norms else 0.0,
             parametric=self.parametric,
         )
+        found = found._replace(coupled=self._coupled(), low_rank=self.square_rows > 1.0)
         if not (found.quadratic or self.squares):
             chained = self.running or any(map(self._local, self.chains - tall))
             # What lies above a number of any sign is no loss of one argument.
             unsigned = self.above.keys() - set().union(*self.constrained)
             lines = LINES * max((self.above[key] for key in unsigned), default=0.0)
             chained |= lines >= max(terms, 1.0)
-            found = found._replace(chained=chained)
+            nested = bool(self.below - self.equal - tall - self.shrunk)
+            few = nested and not chained and found.coordinates < NESTED_SLACKS
+            found = found._replace(chained=chained or nested, few=few)
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
+
+    def _coupled(self) -> float:
+        """Entries of the variables where few rows couple them, linear ones and squares; else 0."""
+        others = self.conic or self.foreign or self.spectral or self.running or self.in_blocks
+        entries, rows = sum(self.sizes.values()), self.other_rows + self.square_rows + self.kinked
+        few = 0.0 < rows <= min(FEW_BETWEEN * entries, MOST_BETWEEN)
+        return entries if few and not others else 0.0
 
     def _outliers(self) -> set[int]:
         """Variables with an entry in each residual under squares, and an L1 norm, which go.
@@ -1077,6 +1144,8 @@ class _Walk:
                 "several sums of curved losses are below a level, or the largest of sums, and "
                 f"{CANNOT_PAY}"
             )
+        if self.ranked and not held:
+            return f"the largest are sought of sums of different losses, and {CANNOT_PAY}"
         squared = tall <= self.squared | self.formed
         if self.shared - NORMS or (self.shared and squared):
             return f"its losses hold convex terms ({', '.join(sorted(self.shared))}): {CANNOT_PAY}"
@@ -1151,6 +1220,8 @@ class _Walk:
                 seconds, unsure = UNSURE, not bare
             elif found.nested:
                 seconds = NESTED
+            elif self.sums and not (self.conic or sparse):
+                seconds, first = OF_SUMS, FIRST_OF_SUMS
             else:
                 alone = simple and not (self.squares or self.conic)
                 seconds = ALONE if alone else BESIDE if self.conic or sparse else KINKED_BESIDE
@@ -1222,6 +1293,17 @@ class _Walk:
         return entries if tall and entries >= count * max(ENTRIES, count) else 0.0
 
 
+def _is_entrywise(expr: Any) -> bool:
+    """Whether each entry of an affine expression holds one entry of a variable, or a few."""
+    stack = [expr]
+    while stack:
+        here = stack.pop()
+        if here.args and type(here).__name__ not in ADDED:
+            return False
+        stack += [part for part in here.args if part.variables()]
+    return True
+
+
 def _summed(args: Sequence[Any]) -> set[int]:
     """The long variable whose entries an equation adds up, ``sum(u) == 1``; else empty."""
     stack, found = list(args), set()
@@ -1232,6 +1314,31 @@ def _summed(args: Sequence[Any]) -> set[int]:
         elif type(here).__name__ in ADDED and len(here.args) <= SAMPLE:
             stack += here.args
     return found
+
+
+def _nested_slacks(constraint: Any) -> set[int]:
+    """The long variable that another lies above by a number, u of ``u - a <= z``; else none."""
+    if type(constraint) is not cp.constraints.Inequality or constraint.size < LINKS:
+        return set()
+    sides: tuple[set[int], set[int]] = set(), set()
+    numbers = 0
+    for k, side in enumerate(constraint.args):
+        parts = side.args if type(side).__name__ == "AddExpression" else [side]
+        for part in parts:
+            turned = type(part).__name__ == "NegExpression"
+            own = part.variables()
+            if not own:
+                continue
+            if len(own) > 1 or not _bare(part):
+                return set()
+            if own[0].size == 1:
+                numbers += 1
+            elif own[0].size == constraint.size:
+                sides[k ^ turned].add(own[0].id)
+            else:
+                return set()
+    lower, upper = sides
+    return lower if len(lower) == len(upper) == numbers == 1 else set()
 
 
 def _sign(variable: Any) -> bool:
@@ -1458,6 +1565,50 @@ def _kinks(expr: Any, size: int) -> int:
     if type(expr).__name__ in KINKED_BY_ENTRY:
         return int(expr.size == size and not expr.is_affine())
     return sum(_kinks(arg, size) for arg in expr.args) if isinstance(expr, AffAtom) else 0
+
+
+def _of_several(expr: Any) -> bool:
+    """Whether each of many entries is a sum of kinked functions of different data or coordinates.
+
+    No line of one of them bounds the sum, so that none of its pieces can be left out.
+    """
+    if expr.size < LINKS:
+        return False
+    stack, found = [expr], []
+    while stack:
+        here = stack.pop()
+        if type(here).__name__ in KINKED_BY_ENTRY:
+            found.append(here)
+        elif isinstance(here, AffAtom):
+            stack += _some(here.args)[0]
+    kinds = [_inside(atom) for atom in found]
+    return any(not _alike(kinds[0], other) for other in kinds[1:])
+
+
+def _inside(expr: Any) -> tuple[set[Any], list[Any]]:
+    """The variables in `expr`, with parts that are taken of them, and what is multiplied by."""
+    stack, parts, data = [expr], set(), []
+    while stack:
+        here = stack.pop()
+        if type(here).__name__ == "index":
+            parts.add(str(here.key))
+        elif type(here).__name__ == "MulExpression":
+            data += [arg.value for arg in here.args if arg.is_constant() and arg.ndim == 2]
+        elif isinstance(here, cp.Variable):
+            parts.add(here.id)
+        stack += here.args
+    return parts, data
+
+
+def _alike(one: tuple[set[Any], list[Any]], other: tuple[set[Any], list[Any]]) -> bool:
+    """Whether both are of the same parts of variables and data; where in doubt, they are."""
+    if one[0] != other[0]:
+        return False
+    for first, second in zip(one[1], other[1], strict=False):
+        dense = isinstance(first, np.ndarray) and isinstance(second, np.ndarray)
+        if first is not second and dense and not np.array_equal(np.abs(first), np.abs(second)):
+            return False
+    return True
 
 
 def _of_one_argument(expr: Any) -> bool:

@@ -224,7 +224,17 @@ def reformulated(
     rows = 0 if form is not None or theirs else lasso_rows(problem)
     if rows and not waits_for_loops(problem, rows, often):
         form = WithoutIntercept.of(problem, often=often)
-    return form or ShortSquares.of(problem) or bounds_as_terms(problem)
+    return form or ShortSquares.of(problem) or dual_form(problem) or bounds_as_terms(problem)
+
+
+def dual_form(problem: Problem) -> Reformulation | None:
+    """The dual of `problem`, where that has far fewer coordinates; else None."""
+    if problem.d < MANY_COLUMNS or problem.n > problem.d or problem.design.streamed:
+        return None
+    if has_norms(problem):
+        return None
+    found: Reformulation | None = loaded("cvxscreen.solvers.dual_form:DualForm").of(problem)
+    return found
 
 
 def bounds_as_terms(problem: Problem) -> Reformulation | None:

@@ -186,8 +186,11 @@ def _is_for_interior_point(problem: Problem) -> bool:
         return False
     if loaded("cvxscreen.solvers.interior_point:takes")(problem):
         return True
-    # Of far more coordinates than it takes those that terms of their own hold at 0 are left out.
-    return bool(loaded("cvxscreen.solvers.columns:columns_can_go")(problem))
+    # Of far more coordinates than it takes those that terms of their own hold at 0 are left out,
+    # or they are terms of the dual.
+    if loaded("cvxscreen.solvers.columns:columns_can_go")(problem):
+        return True
+    return bool(loaded("cvxscreen.solvers.dual_form:couples_few")(problem))
 
 
 def has_norms(problem: Problem) -> bool:

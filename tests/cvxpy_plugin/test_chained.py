@@ -8,10 +8,11 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from sized_problems import of_nested_slacks
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin import chained, request, size
+from cvxscreen.cvxpy_plugin import chained, plugin, request, size
 from cvxscreen.cvxpy_plugin.recognise import epigraph
 from cvxscreen.cvxpy_plugin.size import measured
 
@@ -168,6 +169,19 @@ def test_a_small_one_is_left_to_cvxpy_unread(monkeypatch: pytest.MonkeyPatch) ->
     report = solved(average())
     assert not report.recognised
     assert report.reason == size.SHORT_CHAIN
+
+
+def test_slacks_above_slacks_are_solved_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CVaR of costs by hand: nothing tries to recognise it, and few coordinates are CVXPY's."""
+    monkeypatch.setattr(plugin, "screened_solve", lambda *_: pytest.fail("it was read"))
+    problem, plain = of_nested_slacks(800, 12), of_nested_slacks(800, 12)
+    assert solved(problem).recognised
+    assert by_chain(problem)
+    assert problem.value == pytest.approx(plain.solve(solver="CLARABEL", **TIGHT), rel=1e-7)
+    for mine, other in zip(problem.constraints, plain.constraints, strict=True):
+        assert np.max(mine.violation()) <= 1e-7
+        np.testing.assert_allclose(mine.dual_value, other.dual_value, atol=1e-4)
+    assert solved(of_nested_slacks(800, 4)).reason == size.SHORT_CHAIN
 
 
 def test_statuses_are_cvxpys() -> None:

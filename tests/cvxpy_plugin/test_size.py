@@ -17,6 +17,7 @@ from sized_problems import (
     limited,
     linear_program,
     loop,
+    of_nested_slacks,
     sparse_svm,
     without_squares,
     words,
@@ -114,6 +115,21 @@ def linear_program_of_errors(n: int, d: int) -> Any:
     return cp.Problem(cp.Minimize(cp.sum(error)), [error >= residual, error >= -residual])
 
 
+def ranked(n: int, d: int, *, alike: bool = False) -> Any:
+    """CVaR of sums of losses of two fits, or of the same one."""
+    rng = np.random.default_rng(0)
+    w, X, y = cp.Variable(d), rng.standard_normal((n, d)), rng.standard_normal(n)
+    other = X if alike else rng.standard_normal((n, d))
+    cost = 2 * cp.pos(y - X @ w) + cp.pos(X @ w - y) + cp.abs(other @ w - y)
+    return cp.Problem(cp.Minimize(cp.cvar(cost, 0.9)))
+
+
+def worst_of_two(n: int, d: int) -> Any:
+    rng, w, h = np.random.default_rng(0), cp.Variable(d), n // 2
+    e = rng.standard_normal((n, d)) @ w - rng.standard_normal(n)
+    return cp.Problem(cp.Minimize(cp.maximum(cp.norm1(e[:h]), cp.norm1(e[h:]))))
+
+
 def within_a_risk(n: int, d: int) -> Any:
     rng = np.random.default_rng(0)
     x = cp.Variable(d)
@@ -198,9 +214,18 @@ TAKEN: dict[str, Callable[[], Any]] = {
     "a linear program": lambda: linear_program(6000, 20),
     "a linear program of errors": lambda: linear_program_of_errors(5000, 5),
     "losses in a constraint": lambda: within_a_risk(12_000, 8),
+    "a risk of losses by another name": lambda: of_nested_slacks(12_000, 20, equal=True),
+    "a risk of sums of the same losses": lambda: ranked(9000, 5, alike=True),
+    "the worst of two fits": lambda: worst_of_two(6000, 12),
     "dense data with few rows a coordinate": lambda: without_squares(1500, 300),
     "a risk of many assets": lambda: within_a_risk(1500, 300),
 }
+
+
+def test_nested_slacks_are_a_chain_where_there_are_many_coordinates() -> None:
+    few, many = (measure(of_nested_slacks(12_000, d)) for d in (3, 20))
+    assert few.why_not() == size.SHORT_CHAIN
+    assert many.why_not() == size.CHAINED
 
 
 @pytest.mark.parametrize("name", TAKEN)
@@ -296,6 +321,10 @@ LEFT: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: lasso(600, 1000, nonneg=True), "as many coordinates as terms"),
     "losses of few coordinates in a constraint": (
         lambda: within_a_risk(6000, 5), "small (6000 terms)"),
+    "few coordinates below nested slacks": (lambda: of_nested_slacks(12_000, 3), "in a chain or"),
+    "coordinates below nested slacks": (lambda: of_nested_slacks(9000, 20), "in a chain or"),
+    "a risk of sums of losses": (lambda: ranked(9000, 5), "sums of different losses"),
+    "the worst of two small fits": (lambda: worst_of_two(4000, 8), "small (4000 terms)"),
     "a copy for each scenario": (
         lambda: copied_to_scenarios(500, 4), "small (2000 terms)"),
     "a kernel": (lambda: kernel(500), "as many coordinates as terms"),

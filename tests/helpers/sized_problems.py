@@ -78,3 +78,14 @@ def linear_program(n: int, d: int, density: float = 1.0) -> Any:
         data = sp.csr_array(data * (rng.random((n, d)) < density))
     rows = [data @ x <= 1.0 + rng.random(n), cp.norm_inf(x) <= 5.0]
     return cp.Problem(cp.Minimize(rng.standard_normal(d) @ x), rows)
+
+
+def of_nested_slacks(n: int, d: int, *, equal: bool = False) -> Any:
+    """CVaR by hand, of costs that are a slack themselves: or, if `equal`, another name of a loss.
+    """
+    rng = np.random.default_rng(0)
+    x, level, cost = cp.Variable(d), cp.Variable(), cp.Variable(n)
+    above = cp.Variable(n, nonneg=True)
+    e = rng.standard_normal((n, d)) @ x - rng.standard_normal(n)
+    rows = [cost - level <= above, *([cost == e] if equal else [cost >= e, cost >= -3 * e])]
+    return cp.Problem(cp.Minimize(level + cp.sum(above) / (0.1 * n) + cp.norm1(x)), rows)

@@ -68,6 +68,7 @@ LATE = {
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.cvxpy_solver"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.cvxpy_plugin.weighed_losses"),
     ("cvxscreen.cvxpy_plugin.plugin", "cvxscreen.solvers.loop"),
+    ("cvxscreen.cvxpy_plugin.recognise.recognise", "cvxscreen.cvxpy_plugin.recognise.few_rows"),
     ("cvxscreen.cvxpy_plugin.recognise.recognise", "cvxscreen.cvxpy_plugin.recognise.rules"),
     ("cvxscreen.cvxpy_plugin.solution_cache", "cvxscreen.cvxpy_plugin.recognise.changed_costs"),
     ("cvxscreen.solvers.compiled_path.segments", "cvxscreen.certificates.many"),

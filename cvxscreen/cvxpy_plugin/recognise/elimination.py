@@ -81,11 +81,11 @@ def eliminate(draft: Draft, reserved: Mask) -> None:
                 f"{draft.standard.label(int(found.columns[0]))} among them, as in a cumulative sum "
                 "(`cp.cumsum(X @ w)` is `np.cumsum(X, axis=0) @ w`)"
             )
-        _leave_out(draft, found)
-        _substitute(draft, found)
+        leave_out(draft, found)
+        substitute(draft, found)
 
 
-def _leave_out(draft: Draft, found: Elimination) -> None:
+def leave_out(draft: Draft, found: Elimination) -> None:
     """Columns stand for what defines them from now on."""
     draft.eliminations.append(found)
     draft.steps.append(found)
@@ -94,7 +94,7 @@ def _leave_out(draft: Draft, found: Elimination) -> None:
 
 
 def _take_back(draft: Draft, found: Elimination) -> None:
-    """As before `_leave_out`, which came last."""
+    """As before `leave_out`, which came last."""
     draft.eliminations.pop()
     draft.steps.pop()
     draft.used_rows[found.source] = False
@@ -157,7 +157,7 @@ def _one_a_square(block: Any, some: Mask, squared: Mask) -> Index:
     return found if (alone == 1).all() else found[:0]
 
 
-def _substitute(draft: Draft, found: Elimination) -> None:
+def substitute(draft: Draft, found: Elimination) -> None:
     """Move the objective of the eliminated columns onto the columns that define them."""
     standard, columns = draft.standard, found.columns
     m = standard.rows.shape[0]
@@ -729,10 +729,10 @@ def keep_squared_residuals(draft: Draft) -> None:
     """Turn squares of residuals into loss terms where no other losses stand beside them."""
     weightless = _weightless(draft)
     if weightless is not None:
-        _leave_out(draft, weightless)
+        leave_out(draft, weightless)
     predictions = _predictions(draft)
     if predictions is not None:
-        _leave_out(draft, predictions)
+        leave_out(draft, predictions)
         if _kept_squares(draft, predictions.columns):
             return
         _take_back(draft, predictions)
@@ -784,7 +784,7 @@ def _weightless(draft: Draft) -> Elimination | None:
     idle &= ~(tally.own | tally.data | tally.crossed | draft.eliminated)
     if not (len(rows) and idle.any()):
         return None
-    return _one_a_row(draft, rows, idle)
+    return one_a_row(draft, rows, idle)
 
 
 def _predictions(draft: Draft) -> Elimination | None:
@@ -808,10 +808,10 @@ def _predictions(draft: Draft) -> Elimination | None:
     ended = np.bincount(pairs.row[ends[pairs.col]], minlength=len(short)) == 1
     here = np.zeros(size, dtype=bool)
     here[pairs.col[passes[pairs.col] & ended[pairs.row]]] = True
-    return _one_a_row(draft, long, here)
+    return one_a_row(draft, long, here)
 
 
-def _one_a_row(draft: Draft, rows: Index, some: Mask) -> Elimination | None:
+def one_a_row(draft: Draft, rows: Index, some: Mask) -> Elimination | None:
     """What `rows` with just one of `some` columns, shape (N,), define; None without such a row."""
     sparse = draft.standard.rows.sparse
     block = sp.coo_array(sparse[rows])

@@ -28,6 +28,7 @@ from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
 from cvxscreen.cvxpy_plugin.size import FEWEST, MANY_ROWS
 from cvxscreen.errors import InvalidInput, NotScreenable
+from cvxscreen.solvers.dual_form import LEAST
 from cvxscreen.solvers.second_order import NORMS_PER_COORDINATE
 
 Array = NDArray[np.float64]
@@ -82,6 +83,13 @@ def recognise_numbers(standard: Standard) -> Recognition:
         recognition = recognise_standard(standard, strongly_convex=False)
         check(recognition)
         return recognition
+    if not standard.canonical.groups and standard.size >= LEAST:
+        from cvxscreen.cvxpy_plugin.recognise.few_rows import with_few_rows
+
+        found = with_few_rows(standard)
+        if found is not None:
+            check(found)
+            return found
     if mostly_norms(standard):
         with suppress(NotScreenable):
             recognition = recognise_standard(standard, strongly_convex=False)

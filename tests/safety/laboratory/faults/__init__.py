@@ -9,6 +9,7 @@ from faults import (
     certificates,
     changes,
     designs,
+    few_rows,
     kept,
     levels,
     linear,
@@ -49,6 +50,7 @@ PARTS = (
     streamed,
     unheld,
     written,
+    few_rows,
 )
 FAULTS: tuple[Fault, ...] = tuple(fault for part in PARTS for fault in part.FAULTS)
 

@@ -1,0 +1,164 @@
+"""Problems of many coordinates and few rows, and their dual."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import cvxscreen as cs
+from cvxscreen.core.cones import SideConstraints
+from cvxscreen.core.losses import Losses
+from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.designs.rows import Rows
+from cvxscreen.solvers.dual_form import DualForm, couples_few
+from cvxscreen.solvers.interface import Start
+from cvxscreen.solvers.loop import solve_screened
+
+D = 600
+
+
+def made(seed: int, *, scale: float = 1.0, curved: float = 1.0, squares: int = 3) -> Problem:
+    """Squares of few rows, two equations, two inequalities, and boxes of every kind."""
+    rng = np.random.default_rng(seed)
+    low, high = -rng.uniform(0.0, 1.0, D), rng.uniform(0.0, 1.0, D)
+    low[:50], high[:50] = 0.2, 0.7  # without 0 inside
+    low[50:70] = high[50:70] = -0.3  # a single point
+    x = rng.uniform(low, high)
+    diagonal = rng.uniform(0.1, 2.0, D) * (rng.random(D) < curved)
+    if curved > 0.0:
+        diagonal[70:90], low[70:80], high[75:90] = 1.0, -np.inf, np.inf
+    F = rng.standard_normal((4, D)) * scale
+    offset = -F @ x + np.array([0.0, 0.0, 0.1, 0.0]) * scale
+    matrix, values, dims = [sp.csr_array(F)], [offset], [("zero", 2), ("nonneg", 2)]
+    for ends, sign in ((low, 1.0), (high, -1.0)):
+        held = np.flatnonzero(np.isfinite(ends))
+        for factor, slack in ((2.0, 0.0), (1.0, 0.3)):  # the second row is the weaker bound
+            rows = sp.csr_array(
+                (np.full(len(held), sign * factor), held, np.arange(len(held) + 1)),
+                shape=(len(held), D),
+            )
+            matrix.append(rows)
+            values.append(factor * (slack - sign * ends[held]))
+            dims.append(("nonneg", len(held)))
+    side = SideConstraints(
+        sp.csr_array(sp.vstack(matrix, format="csr")), np.concatenate(values), tuple(dims)
+    )
+    ends = np.full(squares, np.inf)
+    return Problem(
+        Rows(rng.standard_normal((squares, D))),
+        Losses(rng.standard_normal(squares), 0.0, rng.uniform(0.5, 2.0, squares), -ends, ends),
+        Quadratic(diagonal), rng.standard_normal(D), constant=3.0, side=side,
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("curved", "squares"), [(1.0, 3), (0.5, 3), (0.0, 0), (1.0, 0)])
+def test_both_have_one_optimum(seed: int, curved: float, squares: int) -> None:
+    """The dual's is minus the problem's, and its slopes and coordinates are a certified answer."""
+    problem = made(seed, curved=curved, squares=squares)
+    form = DualForm.of(problem)
+    assert form is not None
+    assert form.equivalent.n == D
+    assert form.equivalent.d == squares + 4
+    dual = solve_screened(form.equivalent, tol=1e-11)
+    found = form.invert(dual, 1e-9)
+    assert found.status == "optimal", found.certificate.reason
+    assert dual.value == pytest.approx(-found.value, rel=1e-9)
+    assert problem.side.violation(found.x) <= 1e-10
+    bounds = problem.side.matrix[4:] @ found.x + problem.side.offset[4:]
+    assert bounds.min() >= -1e-15  # inside its box whatever the rounding
+    assert found.multipliers[2:].min() >= 0.0
+
+
+def test_sparse_rows_stay_sparse(monkeypatch: Any) -> None:
+    """The same dual; dense rows of more entries than are copied are left alone."""
+    problem = made(6)
+    side, data = problem.side, problem.design.matrix.copy()
+    matrix = side.matrix.tolil()
+    data[:, 40:], matrix[:4, 40:] = 0.0, 0.0
+    side = SideConstraints(sp.csr_array(matrix), side.offset, side.dims)
+    dense = replace(problem, design=Rows(data), side=side)
+    thin = replace(dense, design=Rows(sp.csr_matrix(data)))
+    form, sparse = DualForm.of(dense), DualForm.of(thin)
+    assert sparse.equivalent.design.sparse
+    assert not form.equivalent.design.sparse
+    np.testing.assert_array_equal(
+        sparse.equivalent.design.dense(), form.equivalent.design.dense()
+    )
+    np.testing.assert_allclose(sparse.equivalent.linear, form.equivalent.linear, rtol=1e-12)
+    monkeypatch.setattr("cvxscreen.solvers.dual_form.ENTRIES", 1000)
+    assert not couples_few(dense)
+    assert couples_few(thin)
+
+
+def test_every_point_of_the_dual_is_a_lower_bound() -> None:
+    """Weak duality, at points far from the optimum; only the optimum's value is both."""
+    problem = made(5)
+    form = DualForm.of(problem)
+    best = solve_screened(problem, tol=1e-10).value
+    rng = np.random.default_rng(0)
+    y = solve_screened(form.equivalent, tol=1e-11).x
+    for distance in (0.0, 0.01, 0.3, 3.0):
+        z = y + distance * rng.standard_normal(len(y))
+        z[5:] = np.maximum(z[5:], 0.0)
+        below = -form.equivalent.primal(z)
+        assert below <= best + 1e-9 * abs(best)
+        assert (below > best - 1e-8 * abs(best)) == (distance == 0.0)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
+def test_it_is_what_solves_such_problems(scale: float, monkeypatch: Any) -> None:
+    """Badly scaled rows, too; the answer is that of the problem solved as it is."""
+    problem = made(2, scale=scale)
+    found = cs.solve(problem, tol=1e-8)
+    assert found.status == "optimal", found.certificate.reason
+    assert found.problem is problem
+    monkeypatch.setattr("cvxscreen.solvers.loop.dual_form", lambda problem: None)
+    other = cs.solve(problem, tol=1e-8)
+    assert found.value == pytest.approx(other.value, rel=1e-7)
+
+
+def test_a_start_goes_there_and_back() -> None:
+    """Of the optimum the start is the dual's optimum: nothing is left to do but its certificate."""
+    problem = made(4)
+    form = DualForm.of(problem)
+    dual = solve_screened(form.equivalent, tol=1e-11)
+    found = form.invert(dual, 1e-9)
+    start = form.apply(Start(found.x, found.theta, None, found.multipliers))
+    np.testing.assert_allclose(start.x, dual.x, atol=1e-9)
+    np.testing.assert_allclose(start.theta, dual.theta, atol=1e-9)
+
+
+def test_constraints_that_nothing_satisfies() -> None:
+    """The dual falls for ever: the problem has no feasible point, and says so."""
+    problem = made(1, curved=0.0, squares=0)
+    side = problem.side
+    offset = side.offset.copy()
+    offset[0] += 1e4
+    nothing = replace(problem, side=SideConstraints(side.matrix, offset, side.dims))
+    assert couples_few(nothing)
+    assert cs.solve(nothing).status in ("infeasible", "inaccurate")
+
+
+def test_other_problems_are_left_alone() -> None:
+    problem = made(0)
+    full = Quadratic(np.zeros(D), np.eye(D))
+    ends = np.full(3, np.inf)
+    tube = Losses(np.zeros(3), 0.1, 1.0, -ends, ends)
+    many = Rows(np.ones((D // 5, D)))
+    ends = np.full(D // 5, np.inf)
+    squares = Losses(np.zeros(D // 5), 0.0, 1.0, -ends, ends)
+    alone = replace(problem, side=None)
+    apart = SideConstraints(problem.side.matrix[4:], problem.side.offset[4:], problem.side.dims[2:])
+    for other in (
+        replace(problem, quadratic=full), replace(problem, losses=tube), alone,
+        replace(problem, design=many, losses=squares),
+        replace(problem, design=Rows(np.zeros((0, D))), losses=problem.losses.take([]), side=apart),
+    ):
+        assert not couples_few(other)
+        assert DualForm.of(other) is None
+    assert couples_few(problem)
