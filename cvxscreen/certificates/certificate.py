@@ -301,11 +301,12 @@ def certify(
             # 0 is a lower bound, whatever the slopes are, unless a linear term is known roughly.
             if alone and not problem.linear.any() and problem.imbalance == 0.0:
                 high = objective_above(problem, x, t, t_error)
-                found = verdict(high, primal, tol, side=side, scale=losses_at_zero(problem))
+                unit = losses_at_zero(problem) or cancelled(problem, x, counted, t, values)
+                found = verdict(high, primal, tol, side=side, scale=unit)
                 return _with_residuals(
                     found, problem, t, FreeCost(0.0, residual=of_free.residual)
                 )
-            size = cancelled(problem, counted, t, values)
+            size = cancelled(problem, x, counted, t, values)
             scale = size if size < np.inf and (alone or gap <= EPS * size) else None
     found = verdict(gap, primal, tol, of_free.cost, side, scale=scale)
     if found.ok and len(problem.free_index) and lost_in_rounding(problem, x, theta, values, primal):
@@ -667,6 +668,10 @@ is 2. And the share of the objective, or of this unit, that rounding may be. Of 
 value."""
 
 
+FEW_ENTRIES = 10_000_000
+"""Of the data, up to which they are copied to see what cancels in squares (80 MB)."""
+
+
 def size_of_kinks(problem: Problem, theta: Array) -> float:
     """The losses at 0 and ``sum_i |b_i theta_i|``: what the places of the kinks add."""
     return float(np.abs(problem.losses.b * theta).sum()) + losses_at_zero(problem)
@@ -684,13 +689,15 @@ def lost_in_rounding(
     return rounding > LOST * size_of_kinks(problem, counted_slopes(problem, x, theta))
 
 
-def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
+def cancelled(problem: Problem, x: Array, theta: Array, t: Array, values: Array) -> float:
     """What cancels where objective and gap are 0.
 
     ``sum_i f_i + |b_i theta_i| + |t_i theta_i|``; and, where all kinks are at 0, so that nothing
     else has a scale, ``1/2 (sum_i |theta_i| |a_i|)^2 / |M|`` for the dual objective's ``1/2 |A'
-    theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too. Beside other kinks that would
-    dwarf all losses where the data are large, and any point would be exact to its rounding.
+    theta + q|^2`` in ``M^{-1}``, of which A' theta may cancel, too; for squares alone without M
+    (the distance of sets that meet) ``1/2 sum_i (sum_j |a_ij x_j|)^2 / q_i``. Beside other kinks
+    that would dwarf all losses where the data are large, and any point would be exact to its
+    rounding.
     """
     total = float(values.sum() + np.abs(problem.losses.b * theta).sum() + np.abs(t * theta).sum())
     if problem.losses.b.any():
@@ -702,6 +709,11 @@ def cancelled(problem: Problem, theta: Array, t: Array, values: Array) -> float:
     if steepest > 0.0:
         longest = float(np.abs(theta) @ problem.sizes)
         total += 0.5 * longest * longest / steepest
+    elif problem.n * problem.d <= FEW_ENTRIES and isinstance(problem.design, Rows):
+        _, e, q, low, high = columns(problem.losses)
+        if (q > 0.0).all() and not e.any() and np.isinf(low).all() and np.isinf(high).all():
+            parts = np.abs(problem.design.dense()) @ np.abs(x)
+            total += 0.5 * float((parts * parts / q).sum())
     return total
 
 

@@ -165,11 +165,11 @@ class ToleranceSchedule:
         problem = self.problem
         if problem.losses.b.any() or (best is not None and best.gap < abs(best.primal)):
             return 0.0
-        nothing = np.zeros(problem.n)
+        nothing, origin = np.zeros(problem.n), np.zeros(problem.d)
         if isinstance(best, Point):
-            return UNIT * cancelled(problem, best.theta, nothing, nothing)
+            return UNIT * cancelled(problem, origin, best.theta, nothing, nothing)
         steepest = steepest_slopes(nothing, problem.losses.lo, problem.losses.hi)
-        return UNKNOWN_SLOPES * UNIT * cancelled(problem, steepest, nothing, nothing)
+        return UNKNOWN_SLOPES * UNIT * cancelled(problem, origin, steepest, nothing, nothing)
 
     def next(self, best: Point | SolverSnapshot | None, screening: Screening) -> tuple[float, bool]:
         """The gap to ask for, and whether it is the last; loose while nothing can be left out."""

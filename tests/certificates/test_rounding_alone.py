@@ -7,6 +7,7 @@ from dataclasses import replace
 import cvxpy as cp
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from cvxscreen.api import solve
 from cvxscreen.certificates import certificate
@@ -130,6 +131,28 @@ def test_constraints_only_raise_an_optimum_of_zero() -> None:
     proof = certify(problem, w, np.zeros(60), np.zeros(3))
     assert not proof.ok
     assert "violated" in proof.reason
+
+
+def test_squares_of_sums_that_cancel_have_their_parts_for_a_unit() -> None:
+    """The distance of two boxes that meet: 0 to the rounding of the sums; 1e-6 of these is not."""
+    rng = np.random.default_rng(4)
+    A, k = rng.standard_normal((3, 40)), 40
+    held = SideConstraints(np.vstack([np.eye(k), np.ones((1, k))]), np.append(np.zeros(k), -1.0),
+                           [("nonneg", k), ("nonneg", 1)])
+    ends = np.full(3, np.inf)
+    losses = Losses(np.zeros(3), 0.0, 1.0, -ends, ends)
+    problem = Problem(Rows(A), losses, Quadratic(np.zeros(k)), np.zeros(k), side=held)
+    x = nnls(np.vstack([1e4 * A, np.ones((1, k))]), np.array([0.0, 0.0, 0.0, 2.0]))[0]
+    none = np.zeros(3), np.zeros(k + 1)
+    parts = 0.5 * float(np.square(np.abs(A) @ np.abs(x)).sum())
+    proof = certify(problem, x, *none, tol=1e-10)
+    assert proof.ok, proof.reason
+    assert proof.gap <= 1e-20 * parts
+    moved = x.copy()
+    moved[0] += 1e-3
+    proof = certify(problem, moved, *none, tol=1e-10)
+    assert 1e-12 * parts < proof.gap < 1e-4 * parts
+    assert not proof.ok
 
 
 def minimax(n: int = 50) -> tuple[Problem, np.ndarray]:

@@ -131,6 +131,24 @@ def test_the_dual_of_a_support_vector_machine_has_its_coefficients() -> None:
     assert abs(balance.dual_value) == pytest.approx(abs(b.value), abs=1e-5)
 
 
+@pytest.mark.parametrize(("apart", "meet"), [(0.0, True), (1.5, False)])
+def test_the_distance_of_sets_that_meet_is_certified(apart: float, meet: bool) -> None:
+    """Its optimum is 0, to the rounding of the sums that cancel; no relative gap is reached."""
+    rng = np.random.default_rng(9)
+    A, B = rng.standard_normal((N, 4)) + apart, rng.standard_normal((N, 4)) - apart
+    a, b = cp.Variable(N, nonneg=True), cp.Variable(N, nonneg=True)
+    held = [cp.sum(a) == 1, cp.sum(b) == 1, a <= 8 / N, b <= 8 / N]
+    problem = cp.Problem(cp.Minimize(cp.sum_squares(A.T @ a - B.T @ b)), held)
+    value, *_ = exactly(problem)
+    problem.solve(method="screen", always=True)
+    report = problem.solver_stats.extra_stats["cvxscreen"]
+    assert report.recognised
+    assert problem.solver_stats.solver_name == "builtin"
+    assert problem.value == pytest.approx(value, rel=1e-6, abs=1e-12)
+    assert (problem.value < 1e-12) is meet
+    assert max(float(np.max(c.violation())) for c in held) <= 1e-9
+
+
 @pytest.mark.parametrize(
     ("form", "mixed"), [(factor_model, True), (user_factors, True), (balancing, False)]
 )
