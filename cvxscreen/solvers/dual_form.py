@@ -40,7 +40,6 @@ from cvxscreen.solvers.solution import Solution
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-Mask = NDArray[np.bool_]
 
 LEAST = 500
 """Coordinates from which on the dual is taken: below, any solver takes milliseconds."""
@@ -129,7 +128,7 @@ class DualForm(NamedTuple):
         box, side = _box_of(problem), problem.side
         if box is None or side is None:
             return None
-        design: Any = problem.design  # `Rows`, or there were no box
+        design: Any = problem.design  # `Rows`, or there would be no box
         form, (n, d) = problem.quadratic, design.shape
         rows = n + len(box.others)
         frame, dims = _others(side, box.others)

@@ -229,10 +229,8 @@ def reformulated(
 
 def dual_form(problem: Problem) -> Reformulation | None:
     """The dual of `problem`, where that has far fewer coordinates; else None."""
-    if problem.d < MANY_COLUMNS or problem.n > problem.d or problem.design.streamed:
-        return None
-    if has_norms(problem):
-        return None
+    if problem.side is None or problem.d < MANY_COLUMNS or problem.n > problem.d:
+        return None  # without an import for it
     found: Reformulation | None = loaded("cvxscreen.solvers.dual_form:DualForm").of(problem)
     return found
 

@@ -36,6 +36,7 @@ from cvxscreen.cvxpy_plugin.recognise.draft import (
 from cvxscreen.cvxpy_plugin.recognise.elimination import leave_out, one_a_row, substitute
 from cvxscreen.cvxpy_plugin.recognise.matrices import cleared, rows_of, square_block
 from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition
+from cvxscreen.cvxpy_plugin.recognise.rules import side_rows
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.solvers.dual_form import LEAST, ROWS, couples_few
 
@@ -147,15 +148,7 @@ def _recognition(draft: Draft, select: sp.csr_array) -> Recognition | None:
     diagonal = square_block(draft.quadratic, core).diagonal()
     if not (np.isfinite(diagonal).all() and (diagonal >= 0.0).all()):
         return None
-    open_rows = ~draft.used_rows
-    kinds = [(kind, np.flatnonzero(open_rows & standard.inside(kind))) for kind in
-             ("zero", "nonneg")]
-    places = np.concatenate([rows for _, rows in kinds])
-    count = len(places)
-    pick = sp.csr_array(
-        (np.ones(count), places, np.arange(count + 1)), shape=(count, standard.rows.shape[0])
-    )
-    held = without_columns(standard.rows.combine(pick), draft.eliminated)
+    side, dims, held = side_rows(draft, ())
     slope = standard.rows.combine(sp.csr_array(draft.loss_slope[None, :]))
     slope = without_columns(slope, draft.eliminated)
     of_losses, level = slope.adjoint(np.ones(1)), float(slope.offset[0])
@@ -166,17 +159,14 @@ def _recognition(draft: Draft, select: sp.csr_array) -> Recognition | None:
         quadratic=Quadratic(diagonal),
         linear=draft.linear[core] + of_losses[core],
         constant=draft.constant + level,
-        side=SideConstraints(
-            sp.csr_array(held.columns(core)), held.offset,
-            tuple((kind, len(rows)) for kind, rows in kinds if len(rows)),
-        ),
+        side=SideConstraints(sp.csr_array(held.columns(core)), held.offset, dims),
         kind="cvxpy",
     )
     if not couples_few(problem):
         return None
     base = draft.constant - standard.constant
     return Recognition(
-        problem, standard, core, tuple(draft.steps), pick,
+        problem, standard, core, tuple(draft.steps), side,
         Pairing(np.arange(k), np.full(k, -1, dtype=np.intp), k),
         CostParts(draft.linear[core], of_losses[core], base, level),
     )

@@ -137,10 +137,10 @@ def _finish(draft: Draft, base: float) -> Recognition:
         )
         loss_linear = loss_slope.adjoint(np.ones(1))
         linear, constant = linear + loss_linear, constant + float(loss_slope.offset[0])
-    side, dims, held = _side_rows(draft, short)
+    side, dims, held = side_rows(draft, short)
     numbers, absorbed = minimise_out(draft, settled, numbers, linear, held)
     if absorbed:
-        side, dims, held = _side_rows(draft, short)
+        side, dims, held = side_rows(draft, short)
     rows = without_columns(standard.rows.combine(settled), draft.eliminated)
     numbers[:, 0] -= rows.offset
     expressions = [step.terms for step in draft.steps if isinstance(step, GroupTerms)]
@@ -248,7 +248,7 @@ def cones_of_helpers(standard: Standard) -> list[Cone]:
     return [cone for cone in matrices if helpers[cone.rows].any()]
 
 
-def _side_rows(
+def side_rows(
     draft: Draft, short: tuple[ShortCone, ...]
 ) -> tuple[Any, tuple[tuple[str, int], ...], Stack]:
     """The rows that stay constraints: as combinations, their cones, and without defined columns."""
