@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+import scipy.linalg as sla
 from numpy.typing import NDArray
 
 from cvxscreen._support.compiled import compiled, read_only
@@ -148,21 +149,15 @@ class Around(NamedTuple):
                 curved[:] = False
             slopes = np.where(curved, there, slopes)
             rates = np.where(curved, 1.0 / np.where(curved, q, 1.0), 0.0)
-        into, back = _factor(np.eye(d) if curvature is None else curvature)
+        into, back = _factor(curvature, d)
         below, above = piece_of(problem, slopes, curved)
-        length = float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
-        t_error = problem.design.forward_factor * length * problem.sizes
-        away = np.minimum(t - below, above - t) - 16.0 * EPS * np.abs(t) - 2.0 * t_error
-        room = _room(problem, A, back, away)
-        parts, steep, (b, e, q, *_) = np.empty((problem.n, d + 5)), np.abs(slopes), columns(losses)
-        np.multiply(slopes[:, None], A, out=parts[:, :d])
-        parts[:, d] = steep * problem.norms
-        parts[:, d + 1] = np.abs(parts[:, problem.free_index]).sum(axis=1)
-        parts[:, d + 2] = b * slopes + e * steep + 0.5 * q * slopes * slopes
-        parts[:, d + 3:] = 0.0
-        if curved is not None:
-            off = 2.0 * t_error + 32.0 * EPS * (np.abs(t) + np.abs(b) + e + q * steep)
-            parts[:, d + 3], parts[:, d + 4] = rates * problem.sizes**2, rates * off * off
+        room, parts, total = np.empty(problem.n), np.empty((problem.n, d + 5)), np.zeros(d + 5)
+        free = int(problem.free_index[0]) if len(problem.free_index) else -1
+        own = (*columns(losses)[:3], problem.sizes, problem.norms, slopes, rates, t, below, above)
+        unit_error = problem.design.forward_factor * float(np.linalg.norm(x)) * (1.0 + 8.0 * EPS)
+        spare = (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back))
+        turned = A if curvature is None else A @ back
+        look_around(tuple(read_only(*own)), A, turned, free, unit_error, spare, room, parts, total)
         which = np.zeros(0, dtype=np.intp) if curved is None else np.flatnonzero(curved)
         place = np.full(problem.n, -1)
         place[which] = np.arange(len(which))
@@ -171,7 +166,7 @@ class Around(NamedTuple):
             column = (rates[which] * B[:, j])[:, None]
             np.multiply(B[:, :j + 1], column, out=hessians[:, j * (j + 1) // 2:][:, :j + 1])
         return cls(x, slopes, rates, t, A, np.ascontiguousarray(A.T), into, back, room, below,
-                   above, parts, parts.sum(axis=0), place, hessians, hessians.sum(axis=0))
+                   above, parts, total, place, hessians, hessians.sum(axis=0))
 
     def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
         """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
@@ -312,24 +307,17 @@ def piece_of(problem: Problem, s: Array, curved: Mask | None = None) -> tuple[Ar
     From infinity to minus infinity where it is on none; of `curved` terms the ends of the parabola
     on which they have slope s.
     """
-    b, e, q, lo, hi = columns(problem.losses)
-    low, high = (s == lo) & np.isfinite(lo), (s == hi) & np.isfinite(hi)
-    none = ~(low | high | (s == 0.0))
-    with np.errstate(invalid="ignore"):
-        below = np.where(high & ~low, b + e + q * hi, -np.inf)
-        above = np.where(low, b - e + q * lo, np.inf)
-        if curved is not None and curved.any():
-            begins = b + e * np.sign(s)
-            least = np.where((e > 0.0) & (s > 0.0), 0.0, q * lo)
-            most = np.where((e > 0.0) & (s < 0.0), 0.0, q * hi)
-    flat = s == 0.0
-    below = np.where(flat, np.where(lo == 0.0, -np.inf, b - e), np.where(none, np.inf, below))
-    above = np.where(flat, np.where(hi == 0.0, np.inf, b + e), np.where(none, -np.inf, above))
+    f = problem.losses
+    (first, left, right, last), flat, low, high = f.knots, s == 0.0, s == f.lo, s == f.hi
+    below = np.where(low, -np.inf, np.where(high, last, np.inf))
+    below = np.where(flat, np.where(f.lo == 0.0, -np.inf, left), below)
+    above = np.where(low, first, np.where(high, np.inf, -np.inf))
+    above = np.where(flat, np.where(f.hi == 0.0, np.inf, right), above)
     if curved is not None and curved.any():
-        below = np.where(curved, begins + least, below)
-        above = np.where(curved, begins + most, above)
-    knots = np.where(np.isfinite(lo), -lo, 0.0) + np.where(np.isfinite(hi), hi, 0.0)
-    slack = 16.0 * EPS * (np.abs(b) + e + q * knots)
+        whole = f.e == 0.0  # without a flat piece between two parabolas they are one
+        below = np.where(curved, np.where(whole | (s < 0.0), first, right), below)
+        above = np.where(curved, np.where(whole | (s > 0.0), last, left), above)
+    slack = 16.0 * (f.knot_error + EPS * np.abs(f.b))
     return below + slack, above - slack
 
 
@@ -338,31 +326,49 @@ def _share(d: int) -> float:
     return 64.0 * EPS * (d + 8)
 
 
-def _factor(curvature: Array) -> tuple[Array, Array]:
+def _factor(curvature: Array | None, d: int) -> tuple[Array, Array]:
     """L with ``L L'`` the curvature, and about ``L^{-T}``; the identity where there is none."""
-    try:
-        into = np.asarray(np.linalg.cholesky(curvature), dtype=np.float64)
-        back = np.asarray(np.linalg.inv(into).T, dtype=np.float64)
-        if np.isfinite(into).all() and np.isfinite(back).all():
-            return into, back
-    except np.linalg.LinAlgError:
-        pass
-    return np.eye(len(curvature)), np.eye(len(curvature))
+    if curvature is not None:
+        # The routines themselves: what numpy does around them takes longer than they do.
+        into, failed = sla.lapack.dpotrf(curvature, lower=1, clean=1)
+        inverse, singular = sla.lapack.dtrtri(into, lower=1)
+        if not (failed or singular) and np.isfinite(into).all() and np.isfinite(inverse).all():
+            return np.ascontiguousarray(into), np.ascontiguousarray(inverse.T)
+    return np.eye(d), np.eye(d)
 
 
-def _room(problem: Problem, A: Array, back: Array, away: Array) -> Array:
-    """How far from x (`Around.distance`) each term provably stays on its piece.
+@compiled(fastmath=frozenset({"reassoc"}), allocates=False)
+def look_around(  # type: ignore[no-untyped-def]
+    own, A, turned, free, unit_error, spare, room, parts, total
+):
+    """Fill `room`, `parts` and `total` of an `Around`; `own` are columns of the terms.
 
-    Its margin there is `away` from the ends. A row's length there is ``|P' a|``, and a share of
-    ``|a|`` for what `Around.distance` rounds.
+    The length of a row as distances are measured is ``|P' a|``, of the rows that `turned` has, and
+    `spare` times ``|a|`` for what `Around.distance` rounds.
     """
-    d, sizes, turned = problem.d, problem.sizes, A @ back
-    lengths = np.sqrt(np.einsum("ij,ij->i", turned, turned))
-    lengths += (_share(d) + EPS * (d + 8)) * float(np.linalg.norm(back)) * sizes
-    with np.errstate(divide="ignore", invalid="ignore"):
-        far = np.where(lengths > 0, away / lengths, np.where(away > 0, np.inf, -1.0))
-    # A negative distance is not made less so by the factor, and none is taken for a proof.
-    return np.asarray(far * (1.0 - EPS * (d + 40)))
+    b, e, q, sizes, norms, slopes, rates, margins, below, above = own
+    d = A.shape[1]
+    for i in range(room.size):
+        t, s, steep, error = margins[i], slopes[i], abs(slopes[i]), 2.0 * unit_error * sizes[i]
+        square = 0.0
+        for j in range(d):
+            square += turned[i, j] * turned[i, j]
+            parts[i, j] = s * A[i, j]
+        length = np.sqrt(square) + spare * sizes[i]
+        away = np.minimum(t - below[i], above[i] - t) - 16.0 * EPS * abs(t) - error
+        far = np.inf if away > 0.0 else -1.0
+        if length > 0.0:
+            far = away / length
+        # A negative distance is not made less so by the factor, and none is taken for a proof.
+        room[i] = far * (1.0 - EPS * (d + 40))
+        parts[i, d] = steep * norms[i]
+        parts[i, d + 1] = abs(parts[i, free]) if free >= 0 else 0.0
+        parts[i, d + 2] = b[i] * s + e[i] * steep + 0.5 * q[i] * s * s
+        off = error + 32.0 * EPS * (abs(t) + abs(b[i]) + e[i] + q[i] * steep)
+        parts[i, d + 3] = rates[i] * sizes[i] * sizes[i]
+        parts[i, d + 4] = rates[i] * off * off
+        for j in range(d + 5):
+            total[j] += parts[i, j]
 
 
 def stays_around(around: Around, distance: float) -> Mask:

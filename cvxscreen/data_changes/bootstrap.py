@@ -291,8 +291,9 @@ def curvature_of_the_sum(problem: Problem, t: Array, away: Array) -> Array:
     h = within_of_a_kink(t, away, SLOPES * d)
     bend = np.maximum((losses.slope(t + h) - losses.slope(t - h)) / (2.0 * h), 0.0)
     some = np.flatnonzero(bend)
-    H = problem.design.weighted_gram(some, bend[some]) + np.diag(problem.quadratic.diagonal)
-    np.einsum("jj->j", H)[:] += 1e-12 * np.trace(H) / d
+    H = problem.design.weighted_gram(some, bend[some])
+    H.flat[::d + 1] += problem.quadratic.diagonal
+    H.flat[::d + 1] += 1e-12 * H.trace() / d
     return np.asarray(H)
 
 

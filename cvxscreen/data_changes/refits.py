@@ -54,10 +54,18 @@ import scipy.linalg as sla
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen._support.compiled import SUMS, CompileClock, at_hand, compiled, not_imported
+from cvxscreen._support.compiled import (
+    SUMS,
+    CompileClock,
+    at_hand,
+    compiled,
+    not_imported,
+    read_only,
+)
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import midpoint_ball
 from cvxscreen.bounds.regions.margins import outward
+from cvxscreen.certificates.certificate import columns
 from cvxscreen.certificates.kernels import LeftOutOfGram, LeftOutProofs
 from cvxscreen.certificates.weightings import Around, LeftOut, LeftOutOfRows, by_room, stays_around
 from cvxscreen.core.losses import LossTerms
@@ -101,6 +109,10 @@ ROUNDS, MORE = 3, 8
 these may be than the last ones. Shuttle, C = 100: within reach of 5 of 6,634 paths are all 58,000
 terms, among which these 5 took half of the time."""
 
+SEVERAL = 64
+"""Refits from which on distances are measured by the curvature: that takes as long as a few dozen
+paths, and only where features are correlated saves it a tenth of these a second one."""
+
 EVENTS, PER_PLACE = 200, 4
 """Changes of a piece after which a path is given up, at least, and for each place at a kink: of
 1,500 x 128, C = 1, hinges, most paths have 140 to 300."""
@@ -143,28 +155,6 @@ KNOT, LEVEL, CURVE = 0, 6, 9
 NOW, LOW, HIGH = range(3)
 
 
-def tabled(f: LossTerms) -> tuple[Array, NDArray[np.bool_]]:
-    """The pieces of losses from the lowest slope to the highest, shape (10, m).
-
-    Pieces 0, 2 and 4 are lines, 1 and 3 parabolas, or kinks where ``q = 0``. From `KNOT` on stand
-    the margins between which piece c is, rows c and c + 1; from `LEVEL` on the slopes of the lines;
-    last q. There are five pieces where slopes on either side of 0 have a kink of the conjugate
-    between them, the mask; else three.
-    """
-    five = (f.e > 0.0) & (f.lo < 0.0) & (f.hi > 0.0)
-    first, second = f.b + np.where(f.lo < 0.0, -f.e, f.e), f.b + f.e
-    bent = f.q > 0.0
-    low, high = (np.where(bent, f.q * np.where(bent, end, 0.0), 0.0) for end in (f.lo, f.hi))
-    never, some = np.full(len(low), np.inf), f.lo < f.hi
-    table = np.array([
-        -never, np.where(some, first + low, never),
-        np.where(some, first + np.where(five, 0.0, high), never), np.where(five, second, never),
-        np.where(five, second + high, never), never,
-        f.lo, np.where(five, 0.0, f.hi), f.hi, f.q,
-    ])
-    return table, five
-
-
 class RefitStart(NamedTuple):
     """Terms near a kink where every path begins: d coordinates, m terms, S places at a kink.
 
@@ -178,7 +168,11 @@ class RefitStart(NamedTuple):
     squares : array, shape (m,)
         ``|a_i|^2``.
     table : array, shape (10, m)
-        See `tabled`.
+        The pieces of their losses from the lowest slope to the highest. Pieces 0, 2 and 4 are
+        lines, 1 and 3 parabolas, or kinks where ``q = 0``. From `KNOT` on stand the margins between
+        which piece c is, rows c and c + 1; from `LEVEL` on the slopes of the lines; last q. There
+        are five pieces where slopes on either side of 0 have a kink of the conjugate between them;
+        else three.
     now : array, shape (3, L)
         Their margins, x, and the slopes at a kink; between which of these a term is on its piece:
         of margins infinite at a kink, of x and where there is no slope.
@@ -203,7 +197,7 @@ class RefitStart(NamedTuple):
     def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
         """The terms at `near`, sorted; those at a kink are among them. As many places as d."""
         A, d, have = np.take(around.columns, near, axis=1), problem.d, len(at.inverse)
-        table, now, which = _begin(problem.losses.take(near), at, near, d)
+        table, now, which = _begin(problem, at, near, d)
         inverse = np.zeros((2 * d, 2 * d))
         inverse[:have, :have] = at.inverse
         none = np.empty((0, now.shape[1]))
@@ -220,7 +214,7 @@ class RefitStart(NamedTuple):
         m, E, kink = len(near), len(at.edges), at.kind[base] == KINK
         inside = gram[near.searchsorted(base)]
         slopes = at.inverse @ inside
-        table, now, which = _begin(proofs.problem.losses.take(near), at, near, E + PLACES)
+        table, now, which = _begin(proofs.problem, at, near, E + PLACES)
         known = np.zeros((now.shape[1], now.shape[1]))
         known[:m, :m] = gram - inside.T @ slopes
         known[m:m + E, :m] = slopes[kink]
@@ -231,24 +225,57 @@ class RefitStart(NamedTuple):
 
 
 def _begin(
-    f: LossTerms, at: Optimum, near: Index, places: int
+    problem: Problem, at: Optimum, near: Index, places: int
 ) -> tuple[Array, Array, NDArray[np.int64]]:
-    """`table`, `now` and `which` of the terms at `near`, whose losses are f."""
-    d, m, E = len(at.x), len(near), len(at.edges)
-    (table, five), theta, every = tabled(f), at.theta[near], np.arange(m)
-    line = np.where(theta <= f.lo, 0, np.where(five & (theta >= f.hi), 4, 2))
-    moving = np.where(five & (theta > 0.0), 3, 1)
-    piece = np.where(at.kind[near] == HELD, line, moving)
-    kink = at.kind[near] == KINK
-    edges = np.searchsorted(near, at.edges)
-    which = np.concatenate((piece, edges, np.full(places - E, -1)))
-    now, half = np.zeros((3, m + d + places)), piece[edges] // 2
-    now[NOW, :m], now[NOW, m:m + d], now[LOW], now[HIGH] = at.margins[near], at.x, -np.inf, np.inf
-    for end in (0, 1):
-        now[LOW + end, :m][~kink] = table[KNOT + piece + end, every][~kink]
-        now[LOW + end, m + d:][:E] = table[LEVEL + half + end, edges]
-    now[NOW, m + d:][:E] = theta[edges]
+    """`table`, `now` and `which` of the terms at `near`."""
+    d, m = len(at.x), len(near)
+    table, now = np.empty((10, m)), np.zeros((3, m + d + places))
+    now[NOW, m:m + d], now[LOW], now[HIGH] = at.x, -np.inf, np.inf
+    which = np.full(m + places, -1)
+    own = tuple(read_only(*columns(problem.losses), at.theta, at.margins))
+    pieces_near(own, at.kind, near, d, table, now, which)
     return table, now, which
+
+
+@compiled(allocates=False)
+def pieces_near(own: Any, kind: Any, near: Any, d: Any, table: Any, now: Any, which: Any) -> None:
+    """Write the columns of the terms at `near`, and those at a kink to the places of their slopes.
+
+    `own` are the columns of all losses, then all slopes and margins.
+    """
+    b, e, q, lo, hi, theta, margins = own
+    m, place = near.size, near.size
+    for i in range(m):
+        k = near[i]
+        s, low, high = theta[k], lo[k], hi[k]
+        five = e[k] > 0.0 and low < 0.0 and high > 0.0
+        table[:, i] = np.inf
+        table[KNOT, i] = -np.inf
+        down = q[k] * low if q[k] > 0.0 and low != 0.0 else 0.0
+        rise = q[k] * high if q[k] > 0.0 and high != 0.0 else 0.0
+        if low < high:
+            first = b[k] - e[k] if low < 0.0 else b[k] + e[k]
+            table[KNOT + 1, i] = first + down
+            table[KNOT + 2, i] = first + (0.0 if five else rise)
+        if five:
+            table[KNOT + 3, i] = b[k] + e[k]
+            table[KNOT + 4, i] = b[k] + e[k] + rise
+        table[LEVEL, i], table[LEVEL + 1, i], table[LEVEL + 2, i] = low, high, high
+        if five:
+            table[LEVEL + 1, i] = 0.0
+        table[CURVE, i] = q[k]
+        if kind[k] == HELD:
+            c = 0 if s <= low else 4 if five and s >= high else 2
+        else:
+            c = 3 if five and s > 0.0 else 1
+        which[i], now[NOW, i] = c, margins[k]
+        if kind[k] != KINK:
+            now[LOW, i], now[HIGH, i] = table[KNOT + c, i], table[KNOT + c + 1, i]
+            continue
+        which[place], at = i, d + place
+        now[NOW, at] = s
+        now[LOW, at], now[HIGH, at] = table[LEVEL + c // 2, i], table[LEVEL + c // 2 + 1, i]
+        place += 1
 
 
 class Gone(NamedTuple):
@@ -647,7 +674,9 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
     design, d, x = problem.design, problem.d, solution.x
     t = design.forward(x)
     snapped = Snapped.of(problem, solution.theta, t, share)
-    snapped = snapped.at_a_vertex(design.dense(np.flatnonzero(snapped.kind == KINK)).T)
+    near = np.flatnonzero(snapped.kind == KINK)
+    rows = design.dense(near)
+    snapped = snapped.at_a_vertex(rows.T)
     theta, ends, kind = snapped.theta, snapped.ends, snapped.kind
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
     D = d + len(edges)
@@ -657,7 +686,7 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
     np.fill_diagonal(matrix[:d, :d], diagonal)
     if len(curved):
         matrix[:d, :d] += design.weighted_gram(curved, 1.0 / f.q[curved])
-    matrix[d:, :d] = design.dense(edges)
+    matrix[d:, :d] = rows[kind[near] == KINK]
     matrix[:d, d:] = matrix[d:, :d].T
     try:
         inverse = np.linalg.inv(matrix)
@@ -751,7 +780,8 @@ class ByWeights:
             return None
         with PATHS.rent():
             X, gap, ok = self.solver.solve(LeftOut(index, problem.n), shift)
-        return _proofs(problem, index, X, gap, np.where(ok, 0.0, np.inf), self.tol, shift)
+        rows, relative = problem.design.dense(index), np.where(ok, 0.0, np.inf)
+        return _proofs(problem, index, rows, X, gap, relative, self.tol, shift)
 
 
 class AlongPaths:
@@ -763,15 +793,19 @@ class AlongPaths:
     at : Optimum
     tol : float
         Relative gap of each answer.
+    many : bool
+        Whether it pays to measure distances by the curvature of the objective, not Euclidean.
     """
 
     rounds = ROUNDS
 
-    def __init__(self, problem: Problem, at: Optimum, tol: float) -> None:
+    def __init__(self, problem: Problem, at: Optimum, tol: float, many: bool = True) -> None:
         self.problem, self.at, self.tol = problem, at, tol
         problem.compute_row_norms()
-        away = problem.losses.kink_distance(at.margins)
-        curvature = curvature_of_the_sum(problem, at.margins, away)
+        curvature = None
+        if many:
+            away = problem.losses.kink_distance(at.margins)
+            curvature = curvature_of_the_sum(problem, at.margins, away)
         self.around = Around.at(problem, at.x, at.theta, curvature)
         self.nearest = by_room(self.around)
         nth = min(max(NEAR * problem.d, FEWEST), problem.n - 1)
@@ -793,7 +827,7 @@ class AlongPaths:
         gone = Gone(around.rows[index], own, around.slopes[index], around.rates[index])
         X, theta = ends_of_paths(start, problem.losses.take(near), gone)
         gap, relative, away = certificates.certify(index, own, X, theta, shift)
-        proofs = _proofs(problem, index, X, gap, relative, self.tol, shift)
+        proofs = _proofs(problem, index, gone.rows, X, gap, relative, self.tol, shift)
         if proofs.ok.all():
             return proofs
         reach = max(WIDER * float(away[~proofs.ok].max()), self.least)
@@ -808,12 +842,11 @@ def _shift(problem: Problem, count: int) -> Array | None:
 
 
 def _proofs(
-    problem: Problem, index: Index, X: Array, gap: Array, relative: Array, tol: float,
+    problem: Problem, index: Index, rows: Array, X: Array, gap: Array, relative: Array, tol: float,
     shift: Array | None,
 ) -> LeftOutProofs:
-    """Where the margins of the terms at `index` are, from answers without them."""
-    d, rows = problem.d, problem.design.dense(index)
-    margins = np.einsum("kj,kj->k", rows, X)
+    """Where the margins of the terms at `index` are, whose rows these are, by answers without."""
+    d, margins = problem.d, np.einsum("kj,kj->k", rows, X)
     n_i = problem.norms[index] * (1.0 + gamma(d + 8))
     error = n_i * np.sqrt(2.0 * up(1.0) * gap) * up(1.0, 16)
     if shift is not None:
@@ -825,8 +858,10 @@ def _proofs(
     return LeftOutProofs(margins, error, gap, relative, relative <= tol, none)
 
 
-def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
-    """The solvers of refits of rows with few coordinates, to `tol`, one after the other.
+def row_solvers(
+    solution: Solution, tol: float, count: int = SEVERAL
+) -> list[ByWeights | AlongPaths]:
+    """The solvers of `count` refits of rows with few coordinates, to `tol`, one after the other.
 
     Where the pieces of the solution are not those of the optimum there are no paths; for what these
     leave uncertified, too, refits go through `cvxscreen.data_changes.bootstrap.Replicates`, if that
@@ -839,7 +874,7 @@ def row_solvers(solution: Solution, tol: float) -> list[ByWeights | AlongPaths]:
     if at is None:
         return [ByWeights(solution, tol)]
     exact = replace(solution, x=at.x, theta=at.theta)
-    return [AlongPaths(solution.problem, at, tol), ByWeights(exact, tol)]
+    return [AlongPaths(solution.problem, at, tol, count >= SEVERAL), ByWeights(exact, tol)]
 
 
 # -- blocks, and refits of a kernel ---------------------------------------------------------------
@@ -978,7 +1013,7 @@ def refits_of_terms(
         if kernel or wide:
             rows = over_their_gram(problem) if wide else problem
             return gram_solvers(rows, solution, gap, terms)
-        return row_solvers(solution, gap)
+        return row_solvers(solution, gap, len(terms))
 
     terms = terms[np.argsort((np.abs(solution.theta) * problem.norms)[terms], kind="stable")]
 

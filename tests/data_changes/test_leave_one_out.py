@@ -507,7 +507,26 @@ def paths_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def left_out(solution: cvxscreen.Solution, index: Any, tol: float = 1e-9) -> Any:
     """Margins, their error, and which are certified, of rows refitted as a block."""
-    return refits.left_out_of(refits.row_solvers(solution, tol), index)
+    return refits.left_out_of(refits.row_solvers(solution, tol, len(index)), index)
+
+
+@pytest.mark.parametrize("name", ["hinge", "huber, intercept"])
+def test_few_and_many_refits_measure_distances_in_their_own_way_and_find_the_same(
+    name: str, paths_alone: None
+) -> None:
+    """Euclidean for few, without the sum that a curvature is; the optima are the same."""
+    solution, every = solve(of_rows()[name], tol=1e-9), np.arange(60)
+    few, many = (
+        refits.row_solvers(solution, 1e-9, count)[0]
+        for count in (refits.SEVERAL - 1, refits.SEVERAL)
+    )
+    eye = np.eye(solution.problem.d)
+    assert (few.around.into == eye).all()
+    assert not (many.around.into == eye).all()
+    found = [refits.left_out_of([paths], every) for paths in (few, many)]
+    assert all(ok.all() for *_, ok in found)
+    (first, off, _), (second, error, _) = found
+    assert (np.abs(first - second) <= off + error).all()
 
 
 @pytest.mark.table

@@ -194,8 +194,7 @@ FAULTS = (
              "terms that have left their piece are not looked at",
              f"{CERTIFIED}::test_distances_by_the_curvature_reach_the_knot_and_no_further"),
     together("rows at 0.99 of their length by the curvature", SHRUNK,
-             "lengths = np.sqrt(np.einsum(",
-             "lengths = 0.99 * np.sqrt(np.einsum(",
+             "length = np.sqrt(square) + spare", "length = 0.99 * np.sqrt(square) + spare",
              "terms that have left their piece are not looked at",
              f"{CERTIFIED}::test_distances_by_the_curvature_reach_the_knot_and_no_further"),
     together("terms of weight 0 that may pull", DROPPED, "outside += theta != 0.0",
@@ -224,7 +223,7 @@ FAULTS = (
              "np.where(around.rates[rows] > 0.0, np.inf, around.below[rows])",
              "around.below[rows]", "answers with old slopes are certified"),
     together("a parabola that goes on past its zone without loss", STRICT,
-             "np.where((e > 0.0) & (s > 0.0), 0.0, q * lo)", "q * lo",
+             "np.where(whole | (s < 0.0), first, right)", "first",
              "terms are taken to be on a parabola that they have left",
              f"{CERTIFIED}::test_terms_stay_on_their_parabola_up_to_its_ends_and_no_further"),
     of("certificates/many.py", f"{CERTIFIED}::test_it_holds_the_gap_of_any_answer")(
