@@ -74,7 +74,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import Point, dual_feasible
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.rows import Rows, entries
 from cvxscreen.solvers.interface import (
     SolverTraits,
     Start,
@@ -82,8 +82,9 @@ from cvxscreen.solvers.interface import (
     SubproblemSolver,
     refuse_side,
 )
-from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.newton import Newton, has_central_path
 from cvxscreen.solvers.working_set import (
+    CUBE,
     Array,
     Face,
     Index,
@@ -651,6 +652,21 @@ def suits(problem: Problem) -> bool:
     return DualIterate.takes(problem) and problem.design.sparse
 
 
+FACTORS = 18.0
+"""Factors of the products of all rows that the central path of `Newton` takes, about."""
+
+
+def passes_for_path(problem: Problem) -> float:
+    """Passes over the data that take as long as the central path; endless where there is none.
+
+    After so many without an end that is followed instead: little more than twice the shorter of the
+    two is then lost whichever that is.
+    """
+    if not has_central_path(problem):
+        return np.inf
+    return FACTORS * CUBE * problem.n**3 / entries(problem.design)
+
+
 SIDE = 500
 """Problems whose shorter side is at most this do not wait for a compiler: `Newton` takes up to a
 second for them (2,000 x 500 to 50,000 x 500, 2 and 10 % filled, C from 0.01 to 100)."""
@@ -685,7 +701,7 @@ class DualActiveSet(SubproblemSolver):
         takes the place of a start that is no better.
     """
 
-    max_rounds: int = 500
+    max_rounds: int = 1000
     max_steps: int = 500
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
@@ -730,7 +746,8 @@ class DualActiveSet(SubproblemSolver):
             return SubproblemResult("optimal", run.x, run.theta, info=run.info)
         if self.limits.spent():
             return SubproblemResult("inaccurate", run.x, run.theta, info=run.info)
-        found = newton(problem, Start(run.x, run.theta), target)
+        begun = None if has_central_path(problem) else Start(run.x, run.theta)
+        found = newton(problem, begun, target)
         found.info["dual_active_set"] = run.info
         if found.info["gap"] < run.gap:
             return found
@@ -749,7 +766,7 @@ class _Run:
 
     def __init__(self, iterate: DualIterate, max_rounds: int, limits: Limits) -> None:
         self.iterate, self.target, self.limits = iterate, iterate.target, limits
-        self.max_rounds = max_rounds
+        self.max_rounds, self.most_passes = max_rounds, passes_for_path(iterate.problem)
         self.rounds = self.steps = self.correction_steps = self.kept = self.failures = 0
         self.gap, self.least = np.inf, iterate.proximal_gap
         self._keep_best()
@@ -757,7 +774,8 @@ class _Run:
     def goes_on(self) -> bool:
         """Whether the target is not reached, there is time, and the work still helps."""
         wanted = self.gap > self.target and self.rounds < self.max_rounds
-        return wanted and self.failures < FAILURES and not self.limits.spent()
+        helps = self.failures < FAILURES and self.iterate.passes < self.most_passes
+        return wanted and helps and not self.limits.spent()
 
     def solve_on(self, working_set: WorkingSet, sweeps: int, rounds: int) -> None:
         """Rounds on `working_set` until its gap is small enough; then the gap on all terms."""
@@ -765,6 +783,8 @@ class _Run:
         local = _LocalSolve(iterate, working_set)
         most = min(self.max_rounds, self.rounds + rounds)
         while local.goes_on() and self.rounds < most and not self.limits.spent(1):
+            if iterate.passes >= self.most_passes:
+                break
             local.round(sweeps)
             sweeps = ROUND_SWEEPS
             self.rounds += 1

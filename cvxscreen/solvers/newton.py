@@ -47,8 +47,8 @@ Array = NDArray[np.float64]
 DENSE_LIMIT = 1200
 """Largest side of a matrix that is formed and factorised."""
 GRAM_LIMIT, TALL, NARROW = 6000, 2.0, 32
-"""Most rows, most rows for each coordinate, and least coordinates for which all products of dense
-rows are formed. The factor of a step has |J| rows then. Measured on 2,000 x 2,000, median loss:
+"""Most rows, most rows for each coordinate, and least coordinates for which all products of rows
+are formed. The factor of a step has |J| rows then. Measured on 2,000 x 2,000, median loss:
 3 s where conjugate gradients took over 100, as the system of a square design is ill-conditioned."""
 FEW_ROWS, PATH_STEPS, ROUGH, AFTER_PATH = 100, 30, 1e-5, 1e-2
 """Least rows, most steps and accuracy (relative to the offsets) of the central path that Newton's
@@ -432,13 +432,16 @@ class _NewtonIterate:
         """
         if self._products is None and products_pay(self.problem):
             quadratic = self.problem.quadratic
-            kept = np.flatnonzero(~quadratic.free)
-            rows = self.problem.design.dense()
+            kept, design = np.flatnonzero(~quadratic.free), self.problem.design
+            every = np.arange(self.problem.n)
+            rows: Any = design.rows_csr(every) if design.sparse else design.dense()
             rows = rows if len(kept) == rows.shape[1] else rows[:, kept]
             diagonal = quadratic.diagonal[kept]
             if (diagonal != 1.0).any():
-                rows = rows / np.sqrt(diagonal)
-            self._products = rows @ rows.T
+                roots = 1.0 / np.sqrt(diagonal)
+                rows = rows.multiply(roots).tocsr() if design.sparse else rows * roots
+            products = rows @ rows.T
+            self._products = products.toarray() if design.sparse else products
         return self._products
 
     def follow_central_path(self, limits: Limits) -> None:
@@ -448,12 +451,10 @@ class _NewtonIterate:
         in some fifteen factorisations (`cvxscreen.solvers.box_qp`).
         """
         problem, f = self.problem, self.problem.losses
-        if not products_pay(problem) or not ((f.q == 0) & (f.lo < 0) & (f.hi > 0)).all():
+        if not has_central_path(problem):
             return
         border = problem.free_columns
-        one = border.shape[1] == 1 and bool((np.abs(border) == 1.0).all())
-        if problem.n < FEW_ROWS or not np.isfinite(f.hi - f.lo).all() or (border.size and not one):
-            return
+        one = bool(border.size)
         products, sign = self.products(), border[:, 0] if one else np.ones(problem.n)
         if products is None:
             return
@@ -613,10 +614,22 @@ def products_pay(problem: Problem) -> bool:
     return (
         problem.quadratic.matrix is None
         and isinstance(problem.design, Rows)
-        and not problem.design.sparse
         and d >= NARROW
         and n <= min(GRAM_LIMIT, TALL * d)
     )
+
+
+def has_central_path(problem: Problem) -> bool:
+    """Whether Newton's method from nothing begins with the central path.
+
+    That is where all terms are kinks with two sides, beside one intercept at most.
+    """
+    f, border = problem.losses, problem.free_columns
+    if not products_pay(problem) or problem.n < FEW_ROWS:
+        return False
+    if not ((f.q == 0) & (f.lo < 0) & (f.hi > 0)).all() or not np.isfinite(f.hi - f.lo).all():
+        return False
+    return not border.size or (border.shape[1] == 1 and bool((np.abs(border) == 1.0).all()))
 
 
 # -- the Newton system ------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import children
 import numpy as np
@@ -32,7 +33,7 @@ from cvxscreen.solvers.dual_active_set import (
     suits,
 )
 from cvxscreen.solvers.interface import Start, SubproblemSolver
-from cvxscreen.solvers.newton import Newton
+from cvxscreen.solvers.newton import Newton, _NewtonIterate
 from cvxscreen.solvers.registry import CROSSOVER, builtin_solver
 from cvxscreen.solvers.solution import Answer, warm_start
 from cvxscreen.solvers.working_set import ScaledRows, WorkingSet
@@ -149,6 +150,27 @@ def test_newton_takes_over_where_it_must(
     found = DualActiveSet(max_rounds=6)(many, None, target_of(many, 1e-9))
     assert found.status == "optimal"
     assert "dual_active_set" in found.info
+
+
+def test_the_central_path_takes_over_where_it_would_have_been_quicker(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From nothing: what is known by then leads Newton's method astray."""
+    problem = make("absolute", rng, 5.0, matrix=sp.random(300, 200, 0.2, "csr", random_state=0))
+    target = target_of(problem, 1e-9)
+    followed = Mock(wraps=_NewtonIterate.follow_central_path)
+    monkeypatch.setattr(
+        _NewtonIterate, "follow_central_path", lambda state, limits: followed(state, limits)
+    )
+    monkeypatch.setattr(module, "SIDE", 1)
+    assert "dual_active_set" not in DualActiveSet()(problem, None, target).info
+    assert not followed.called
+    monkeypatch.setattr(module, "FACTORS", 0.0)
+    found = DualActiveSet()(problem, None, target)
+    assert found.status == "optimal"
+    assert found.info["dual_active_set"]["rounds"] == 0
+    assert followed.called
+    assert module.passes_for_path(make("hinge", rng)) == np.inf  # slopes of one sign have no path
 
 
 def test_small_problems_do_not_wait_for_a_compiler(

@@ -124,3 +124,65 @@ def test_it_is_given_up_where_it_keeps_failing(
         assert certify(here, found.x, found.theta, tol=1.0).gap <= 1.001 * target
     assert cache.failed_corrections == solver.FAILED_CORRECTIONS
     assert len(calls) <= 4 * solver.FAILED_CORRECTIONS
+
+
+# -- A face's own factor: the whole step at once, bought where conjugate gradients find no end.
+
+
+def face_of(kind: str, rng: np.random.Generator) -> Face:
+    """Half of the rows free, some columns split off."""
+    losses = table(kind, N, rng)
+    source = ScaledRows.of(Rows(words(rng, N, D)), rng.uniform(0.5, 2.0, size=D))
+    block = WorkingSet(source, np.arange(N), np.arange(0), losses, 8)
+    f = block.losses
+    middle = 0.5 * (np.maximum(f.lo, -1.0) + np.minimum(f.hi, 1.0))
+    theta = np.where(np.arange(N) % 2 == 0, middle + 1e-3, np.maximum(f.lo, -1.0))
+    face = Face(block, theta, -block.adjoint(theta))
+    assert 0 < len(face.rows) < N
+    return face
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("kind", ["absolute", "huber"])
+def test_the_factor_solves_the_system_of_the_face(
+    kind: str, dense: bool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if dense:
+        monkeypatch.setattr(face_module, "ENTRYWISE", 0.0)
+    face = face_of(kind, rng)
+    block, nothing = face._working_set, np.full(len(face.rows), np.nan)
+    step = face._solved_directly(nothing)
+    product = block.forward(block.adjoint(step, face.rows), face.rows) + face._terms.q * step
+    np.testing.assert_allclose(product, face.residual, atol=1e-9 * np.abs(face.residual).max())
+    assert face.gap == 0.0
+
+
+def test_the_factor_is_bought_once_products_have_cost_as_much(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And again only after as many more."""
+    face = face_of("absolute", rng)
+    block = face._working_set
+    monkeypatch.setattr(
+        face_module, "conjugate_gradients", lambda *_: (face_module.STEPS, np.inf, False)
+    )
+    once = 2.0 * face_module.STEPS * block.stored(face.rows)
+    monkeypatch.setattr(WorkingSet, "factor_cost", lambda *_: 2.5 * once)
+    direct = [bool(face._solve(0.0, 0.0).any()) for _ in range(6)]
+    assert direct == [False, False, True, False, False, True]
+
+
+def test_more_free_terms_than_columns_have_no_factor(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kinks then ask for more than x can give; the matrix is singular."""
+    losses = table("absolute", N, rng)
+    source = ScaledRows.of(Rows(words(rng, N, 4)), np.ones(4))
+    block = WorkingSet(source, np.arange(N), np.arange(0), losses, 2)
+    theta = 0.5 * (block.losses.lo + block.losses.hi) + 1e-3
+    face = Face(block, theta, -block.adjoint(theta))
+    monkeypatch.setattr(
+        face_module, "conjugate_gradients", lambda *_: (face_module.STEPS, np.inf, False)
+    )
+    monkeypatch.setattr(WorkingSet, "factor_cost", lambda *_: 0.0)
+    assert not face._solve(0.0, 0.0).any()
