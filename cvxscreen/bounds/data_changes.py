@@ -290,42 +290,40 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
     size = np.abs(a)
     base, error, n_i, distance = _at_the_midpoint(point)
     unbalanced = _unbalanced(point)
-    mixes = {sign: _mix(point, sign) for sign in (1.0, -1.0)}
-    ends = []
+    side = np.array([[-1.0], [1.0]])  # of h: the lower end, then the upper one
+    ends = np.full((2, problem.n), np.inf)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for side in (-1.0, 1.0):  # of h: the lower end, then the upper one
-            best = np.full(problem.n, np.inf)
-            for sign, mix in mixes.items():
-                own = mix.slopes * a * sign  # what of the mix would be the term's own
-                others = 1.0 - own
-                centred = n_i**2 - 2.0 * a * sign * mix.products + (a * mix.length) ** 2
-                h = np.sqrt(theta**2 + 4.0 * point.terms / np.maximum(centred, 1e-12 * n_i**2))
-                # s moves by `sign` only: of the other sign of a (theta + h) nothing is taken.
-                eta = np.clip(sign * a * (theta + side * h), 0.0, mix.room * others) / (sign * a)
-                tau = np.abs(a * eta) / others
-                gone = theta + tau * mix.slopes
-                h = side * (eta - theta)
-                off = (unbalanced + tau * mix.error) / size + 16.0 * UNIT * (
-                    np.abs(gone) + tau / size + np.abs(theta)
-                )
-                cross = gone * tau * mix.products
-                product = gone * n_i**2 - tau * mix.products
-                inexact = gamma(2 * problem.d + 32) * (np.abs(gone) * n_i + tau * mix.length) * n_i
-                inexact = inexact + tau * mix.products_error
-                square = (gone * n_i) ** 2 - 2.0 * cross + (tau * mix.length) ** 2
-                square = square + 2.0 * np.abs(gone) * (inexact + tau * mix.products_error)
-                square = square + gamma(2 * problem.d + 32) * (
-                    (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
-                )
-                away = distance + np.sqrt(np.maximum(square, 0.0))
-                above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
-                above = above + 0.25 * away**2
-                reach = up(1.0, 32) * (
-                    above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
-                ) + 0.5 * side * product
-                good = (h - off > 0.0) & (others > 0.0) & np.isfinite(reach)
-                best = np.where(good, np.minimum(best, reach), best)
-            ends.append(best)
+        for sign in (1.0, -1.0):
+            mix = _mix(point, sign)
+            own = mix.slopes * a * sign  # what of the mix would be the term's own
+            others = 1.0 - own
+            centred = n_i**2 - 2.0 * a * sign * mix.products + (a * mix.length) ** 2
+            h = np.sqrt(theta**2 + 4.0 * point.terms / np.maximum(centred, 1e-12 * n_i**2))
+            # s moves by `sign` only: of the other sign of a (theta + h) nothing is taken.
+            eta = np.clip(sign * a * (theta + side * h), 0.0, mix.room * others) / (sign * a)
+            tau = np.abs(a * eta) / others
+            gone = theta + tau * mix.slopes
+            h = side * (eta - theta)
+            off = (unbalanced + tau * mix.error) / size + 16.0 * UNIT * (
+                np.abs(gone) + tau / size + np.abs(theta)
+            )
+            cross = gone * tau * mix.products
+            product = gone * n_i**2 - tau * mix.products
+            inexact = gamma(2 * problem.d + 32) * (np.abs(gone) * n_i + tau * mix.length) * n_i
+            inexact = inexact + tau * mix.products_error
+            square = (gone * n_i) ** 2 - 2.0 * cross + (tau * mix.length) ** 2
+            square = square + 2.0 * np.abs(gone) * (inexact + tau * mix.products_error)
+            square = square + gamma(2 * problem.d + 32) * (
+                (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
+            )
+            away = distance + np.sqrt(np.maximum(square, 0.0))
+            above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
+            above = above + 0.25 * away**2
+            reach = up(1.0, 32) * (
+                above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
+            ) + 0.5 * side * product
+            good = (h - off > 0.0) & (others > 0.0) & np.isfinite(reach)
+            ends = np.where(good, np.minimum(ends, reach), ends)
     rounding = 8.0 * UNIT * (np.abs(base) + np.abs(theta) * n_i**2)
     return base - ends[0] - rounding, base + ends[1] + rounding
 

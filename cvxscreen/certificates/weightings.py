@@ -129,16 +129,18 @@ class Around(NamedTuple):
 
     @classmethod
     def at(
-        cls, problem: Problem, x: Array, slopes: Array, curvature: Array | None = None
+        cls, problem: Problem, x: Array, slopes: Array, curvature: Array | None = None,
+        rows: Array | None = None,
     ) -> Around:
-        """Of dense rows.
+        """Of dense rows, which may be at hand.
 
         Distances are measured by the `curvature` of the objective, shape (d, d), positive definite:
         where features are correlated an optimum moves far along what the margins hardly feel, and
         Euclidean balls around it would reach most kinks. They are Euclidean where it is omitted, or
         has no Cholesky factor. On a parabola the slope is that at the margin, not that of `slopes`.
         """
-        A, losses, d = cast(Rows, problem.design).dense(), problem.losses, problem.d
+        A = cast(Rows, problem.design).dense() if rows is None else rows
+        losses, d = problem.losses, problem.d
         t, rates, curved, size = A @ x, np.zeros(problem.n), None, d * (d + 1) // 2
         slopes = np.asarray(slopes, dtype=np.float64)
         if losses.ends("q")[1] > 0.0:
@@ -816,18 +818,18 @@ class LeftOutOfRows:
             As in `certify_weightings`.
         """
         around, beyond, (K, m), d = self.around, self.beyond, theta.shape, self.problem.d
-        far = own < 0
-        here = np.flatnonzero(~far)
+        here, far = np.flatnonzero(own >= 0), np.flatnonzero(own < 0)
         W = np.ones((K, m))
         W[here, own[here]] = 0.0
-        parts = np.where(far[:, None], around.parts[index], 0.0)
-        hessian = np.tile(beyond.hessian, (K, 1))
-        bent = np.flatnonzero(far & (around.place[index] >= 0))
-        hessian[bent] -= around.hessians[around.place[index[bent]]]
-        rest = Rest(
-            beyond.At_theta - parts[:, :d], beyond.others - parts[:, d + 2],
-            np.tile(beyond.sums, (K, 1)), hessian,
-        )
+        sums = np.tile(beyond.sums, (K, 1))
+        At_theta, hessian = np.tile(beyond.At_theta, (K, 1)), np.tile(beyond.hessian, (K, 1))
+        others = np.full(K, beyond.others)
+        if len(far):
+            parts, place = around.parts[index[far]], around.place[index[far]]
+            At_theta[far] -= parts[:, :d]
+            others[far] -= parts[:, d + 2]
+            hessian[far[place >= 0]] -= around.hessians[place[place >= 0]]
+        rest = Rest(At_theta, others, sums, hessian)
         block = Weighted(self.columns, self.own, W, theta)
         gap, primal = gaps_of_answers(self.problem, around, block, rest, X, shift)
         distance, left = np.empty(K), np.empty(K, dtype=bool)

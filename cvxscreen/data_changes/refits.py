@@ -203,6 +203,11 @@ class RefitStart(NamedTuple):
         none = np.empty((0, now.shape[1]))
         return cls(A, np.square(problem.sizes[near]), table, now, which, inverse, none)
 
+    def solutions_for(self, rows: Array) -> Array:
+        """The solutions of the matrix for each of `rows`, shape (K, L)."""
+        x = rows @ self.inverse[:rows.shape[1]]
+        return np.hstack((x[:, :rows.shape[1]] @ self.A, x))
+
     @classmethod
     def of_gram(cls, proofs: LeftOutOfGram, at: Optimum, near: Index) -> RefitStart:
         """The same of a kernel, the terms inside their box among them.
@@ -288,12 +293,15 @@ class Gone(NamedTuple):
         Their numbers among the terms near; -1 where they are not there.
     slopes, rates : array, shape (K,)
         Their slopes, and how fast these grow with the margin.
+    solutions : array, shape (K, L)
+        Of the matrix at the start for their rows (`RefitStart.solutions_for`).
     """
 
     rows: Array
     own: NDArray[np.int64]
     slopes: Array
     rates: Array
+    solutions: Array
 
 
 class Room(NamedTuple):
@@ -342,13 +350,10 @@ class Room(NamedTuple):
 
 @compiled(fastmath=SUMS, allocates=False)
 def solved_for(start: Any, room: Any, key: Any, out: Any) -> None:
-    """Write the solution at the start for the row of term `key`, or for the place at a kink there.
-
-    Without a key for the row in `room`.
-    """
+    """Write the solution at the start for the row of term `key`, or for that place at a kink."""
     A, N, row = start.A, start.inverse, room.row
     d, m, D, L = A.shape[0], A.shape[1], N.shape[0], start.now.shape[1]
-    place = room.at[key] if key >= 0 else -1
+    place = room.at[key]
     if place >= 0:
         for i in range(L):
             out[i] = room.known[place, i]
@@ -357,12 +362,11 @@ def solved_for(start: Any, room: Any, key: Any, out: Any) -> None:
         for r in range(D):
             out[m + r] = N[key - m, r]
     else:
-        if key >= 0:
-            for j in range(d):
-                row[j] = A[j, key]
+        for j in range(d):
+            row[j] = A[j, key]
         margins(D, N, row, out[m:])
     margins(m, A, out[m:], out)
-    if key >= 0 and room.at[L] < room.known.shape[0]:
+    if room.at[L] < room.known.shape[0]:
         room.at[key] = room.at[L]
         room.at[L] += 1
         for i in range(L):
@@ -404,12 +408,8 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             for j in range(S):
                 if slots[j] == own:
                     key = m + d + j
-        else:
-            for j in range(d):
-                room.row[j] = gone.rows[k, j]
-            if gone.rates[k] > 0.0:
-                q = 1.0 / gone.rates[k]
-        solved_for(start, room, own, changes[0])
+        elif gone.rates[k] > 0.0:
+            q = 1.0 / gone.rates[k]
         still = 0.0
         for j in range(d):
             still += gone.rows[k, j] * gone.rows[k, j]
@@ -417,6 +417,7 @@ def follow(start: Any, gone: Any, room: Any, X: Any, theta: Any) -> None:
             still = start.squares[own]
         still *= (STILL * gone.slopes[k]) ** 2
         for j in range(L):
+            changes[0, j] = gone.solutions[k, j]
             speed[j] = gone.slopes[k] * changes[0, j]
         left = 1.0
         count = 0
@@ -561,6 +562,8 @@ class Optimum(NamedTuple):
         The terms at a kink.
     inverse : array, shape (d + E, d + E)
         Of the module's matrix.
+    rows : array, shape (n, d)
+        The data; of a kernel none.
     """
 
     x: Array
@@ -569,6 +572,7 @@ class Optimum(NamedTuple):
     kind: NDArray[np.int8]
     edges: Index
     inverse: Array
+    rows: Array
 
 
 def optimum(solution: Solution) -> Optimum | None:
@@ -671,12 +675,10 @@ class Snapped(NamedTuple):
 def _optimum(solution: Solution, share: float) -> Optimum | None:
     """The same of rows, slopes within that share of an end of their box taken to be there."""
     problem, f = solution.problem, solution.problem.losses
-    design, d, x = problem.design, problem.d, solution.x
-    t = design.forward(x)
+    A, d, x = cast(Rows, problem.design).dense(), problem.d, solution.x
+    t = A @ x
     snapped = Snapped.of(problem, solution.theta, t, share)
-    near = np.flatnonzero(snapped.kind == KINK)
-    rows = design.dense(near)
-    snapped = snapped.at_a_vertex(rows.T)
+    snapped = snapped.at_a_vertex(A[snapped.kind == KINK].T)
     theta, ends, kind = snapped.theta, snapped.ends, snapped.kind
     edges, curved = np.flatnonzero(kind == KINK), np.flatnonzero(kind == CURVED)
     D = d + len(edges)
@@ -685,8 +687,8 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
     matrix, diagonal = np.zeros((D, D)), problem.quadratic.diagonal
     np.fill_diagonal(matrix[:d, :d], diagonal)
     if len(curved):
-        matrix[:d, :d] += design.weighted_gram(curved, 1.0 / f.q[curved])
-    matrix[d:, :d] = rows[kind[near] == KINK]
+        matrix[:d, :d] += problem.design.weighted_gram(curved, 1.0 / f.q[curved])
+    matrix[d:, :d] = A[edges]
     matrix[:d, d:] = matrix[d:, :d].T
     try:
         inverse = np.linalg.inv(matrix)
@@ -695,18 +697,18 @@ def _optimum(solution: Solution, share: float) -> Optimum | None:
     right = np.empty(D)
     for _ in range(SETTLES):
         theta[curved] = (t - ends)[curved] / f.q[curved]
-        np.negative(design.adjoint(theta) + diagonal * x, out=right[:d])
+        np.negative(theta @ A + diagonal * x, out=right[:d])
         np.subtract(ends[edges], t[edges], out=right[d:])
         step = inverse @ right
         x = x + step[:d]
         theta[edges] += step[d:]
-        t = design.forward(x)
+        t = A @ x
         if float(np.abs(step[:d]).max()) <= SETTLED * float(np.abs(x).max()):
             break
     theta[curved] = (t - ends)[curved] / f.q[curved]
     if not np.isfinite(x).all() or not snapped.holds(f, t):
         return None
-    return Optimum(x, np.asarray(theta), t, kind, edges, np.asarray(inverse))
+    return Optimum(x, np.asarray(theta), t, kind, edges, np.asarray(inverse), A)
 
 
 def optimum_of_gram(proofs: LeftOutOfGram) -> Optimum | None:
@@ -747,7 +749,8 @@ def _optimum_of_gram(proofs: LeftOutOfGram, share: float) -> Optimum | None:
             break
     if not np.isfinite(t).all() or not snapped.holds(f, t):
         return None
-    return Optimum(np.empty(0), theta, t, kind, np.flatnonzero(kind == KINK), np.asarray(inverse))
+    edges, none = np.flatnonzero(kind == KINK), np.empty((0, 0))
+    return Optimum(np.empty(0), theta, t, kind, edges, np.asarray(inverse), none)
 
 
 def _stay(f: LossTerms, t: Array, theta: Array, held: NDArray[np.bool_]) -> bool:
@@ -806,7 +809,7 @@ class AlongPaths:
         if many:
             away = problem.losses.kink_distance(at.margins)
             curvature = curvature_of_the_sum(problem, at.margins, away)
-        self.around = Around.at(problem, at.x, at.theta, curvature)
+        self.around = Around.at(problem, at.x, at.theta, curvature, at.rows)
         self.nearest = by_room(self.around)
         nth = min(max(NEAR * problem.d, FEWEST), problem.n - 1)
         self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
@@ -824,10 +827,12 @@ class AlongPaths:
         start, certificates = self.start if near is self.near else self._start(near)
         m, own = len(near), np.searchsorted(near, index)
         own = np.where((own < m) & (near[np.minimum(own, m - 1)] == index), own, -1)
-        gone = Gone(around.rows[index], own, around.slopes[index], around.rates[index])
+        rows = around.rows[index]
+        slopes, rates = around.slopes[index], around.rates[index]
+        gone = Gone(rows, own, slopes, rates, start.solutions_for(rows))
         X, theta = ends_of_paths(start, problem.losses.take(near), gone)
         gap, relative, away = certificates.certify(index, own, X, theta, shift)
-        proofs = _proofs(problem, index, gone.rows, X, gap, relative, self.tol, shift)
+        proofs = _proofs(problem, index, rows, X, gap, relative, self.tol, shift)
         if proofs.ok.all():
             return proofs
         reach = max(WIDER * float(away[~proofs.ok].max()), self.least)
@@ -1250,7 +1255,7 @@ class AlongPathsOfGram:
         same = len(rows) == len(self.near) and near is self.near
         start = self.start if same else RefitStart.of_gram(self.proofs, self.at, rows)
         own, slopes = rows.searchsorted(index), self.at.theta[index]
-        gone = Gone(np.empty((len(index), 0)), own, slopes, np.zeros(len(index)))
+        gone = Gone(np.empty((len(index), 0)), own, slopes, np.zeros(len(index)), start.known[own])
         _, theta = ends_of_paths(start, self.proofs.problem.losses.take(rows), gone)
         return self.proofs.certify(index, rows, theta)
 
