@@ -32,7 +32,7 @@ from cvxscreen._support.limits import UNLIMITED, Limits
 from cvxscreen.core.duality import dual_feasible, estimated_gap
 from cvxscreen.core.losses import LossTerms, falls_without_end
 from cvxscreen.core.problem import Problem
-from cvxscreen.designs.rows import Rows, entries
+from cvxscreen.designs.rows import Rows, column_squares, entries
 from cvxscreen.solvers.interface import (
     SolverSnapshot,
     SolverTraits,
@@ -222,8 +222,9 @@ class Newton(SubproblemSolver):
         free = problem.quadratic.free
         if free.any():
             damping[free] = 1e-8 * state.largest_curvature() + 1e-12
+        products = state.products() if len(rows) <= problem.d else None  # no use to a larger system
         return solve_newton_system(
-            problem, rows, curvature, damping, -state.gradient, state.products(), state.gram
+            problem, rows, curvature, damping, -state.gradient, products, state.gram
         )
 
 
@@ -808,11 +809,7 @@ def _conjugate_gradients(
     problem: Problem, rows: NDArray[np.intp], curvature: Array, diagonal: Array, right: Array
 ) -> Array:
     block = problem.design.take_rows(rows)
-    squares = block.matrix.multiply(block.matrix) if block.sparse else np.square(block.matrix)
-    weights = curvature if block.scale is None else curvature * block.scale**2
-    head = np.asarray(squares.T @ weights).ravel()
-    of_rows = np.concatenate([head, np.square(block.extra).T @ weights])
-    preconditioner = 1.0 / (diagonal + of_rows)
+    preconditioner = 1.0 / (diagonal + column_squares(block, curvature))
 
     def apply(v: Array) -> Array:
         v = np.ravel(v)

@@ -454,3 +454,17 @@ def test_a_matrix_is_made_afresh_where_most_rows_are_others() -> None:
         found = carried.at(rows, np.full(len(rows), 3.0))
         assert (found == problem.design.weighted_gram(rows, np.full(len(rows), 3.0))).all()
         assert carried.age == 0
+
+
+def test_products_of_all_rows_are_not_formed_for_a_system_of_more_rows_than_columns(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Squares all along: every row has curvature, and the system of the coordinates is smaller."""
+    X = rng.standard_normal((70, 40))
+    problem = regression(X, rng.standard_normal(70), C=1.0, loss="huber", delta=1e6)
+    assert newton.products_pay(problem)
+    monkeypatch.setattr(_NewtonIterate, "products", None)
+    target = 1e-9 * scale_of(problem)
+    assert Newton()(problem, target=target).status == "optimal"
+    monkeypatch.setattr(newton, "DENSE_LIMIT", 10)  # nor where that is left to conjugate gradients
+    assert Newton()(problem, target=target).status == "optimal"
