@@ -327,7 +327,7 @@ def why_wait(problem: Any, solver: str = "") -> str:
     due = _to_load(size, solver)
     if not due:
         return ""
-    if size.needs is not None and size.needs.unsure and not size.compiled:
+    if size.needs is not None and size.needs.unsure and not (size.compiled or size.low_rank):
         due = UNSURE
     if RENT.paid + (history(problem).solving or size.at_least(solver)) >= due:
         return ""

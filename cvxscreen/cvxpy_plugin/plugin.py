@@ -240,8 +240,11 @@ def _is_wide(problem: Problem) -> bool:
 
 
 def _of_norms(problem: Problem) -> bool:
-    """Whether norms of blocks are among its constraints, and none of residuals."""
-    if problem.side is None or has_norms(problem):
+    """Whether norms of blocks are among its constraints, and none of residuals.
+
+    Those of single entries are no such where few rows couple these: the dual has terms for them.
+    """
+    if problem.side is None or has_norms(problem) or couples_few(problem):
         return False
     return len(problem.side.norms) > 0
 

@@ -410,7 +410,8 @@ class Size(NamedTuple):
     coupled : float
         Entries of the variables, where nothing but few linear constraints and squares couples them.
     low_rank : bool
-        Whether squares of data are among what couples them.
+        Whether squares of data are among what couples them, and no absolute values are in the
+        objective: OSQP takes long then.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -804,7 +805,9 @@ class _Walk:
         self.equal: set[int] = set()
         # How many constraints hold many curved losses.
         self.levels = 0
-        self.square_rows = 0.0  # rows of squares in the objective but those of single entries
+        # Rows of squares in the objective but those of single entries; absolute values of these,
+        # and whether the objective has some.
+        self.square_rows, self.own_kinks, self.tolled = 0.0, 0.0, False
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.complex = any(v.is_complex() for v in variables)
         self.left = VISITS
@@ -916,6 +919,9 @@ class _Walk:
                 for key in bare:
                     self._own(key, weight * here.args[0].size)
                 self.doubled += 0.0 if bare else weight * here.args[0].size
+                entrywise = _is_entrywise(here.args[0])
+                self.own_kinks += weight * here.args[0].size if entrywise else 0.0
+                self.tolled |= objective and entrywise
             length, block = False, self._block(here) if objective or budget else set()
             for key in block:
                 before = self.in_blocks.get(key, 0.0)
@@ -1085,7 +1091,9 @@ class _Walk:
             norms=self.summed_norms if of_norms else 0.0,
             parametric=self.parametric,
         )
-        found = found._replace(coupled=self._coupled(), low_rank=self.square_rows > 1.0)
+        coupled = self._coupled()
+        low_rank = coupled > 0.0 and self.square_rows > 1.0 and not self.tolled
+        found = found._replace(coupled=coupled, low_rank=low_rank)
         if not (found.quadratic or self.squares):
             chained = self.running or any(map(self._local, self.chains - tall))
             # What lies above a number of any sign is no loss of one argument.
@@ -1101,9 +1109,12 @@ class _Walk:
     def _coupled(self) -> float:
         """Entries of the variables where few rows couple them, linear ones and squares; else 0."""
         others = self.conic or self.foreign or self.spectral or self.running or self.in_blocks
-        entries, rows = sum(self.sizes.values()), self.other_rows + self.square_rows + self.kinked
+        if others or (self.own_kinks and not self.other_rows):  # squares beside an L1 norm, say
+            return 0.0
+        entries = sum(self.sizes.values())
+        rows = self.other_rows + self.square_rows + max(self.kinked - self.own_kinks, 0.0)
         few = 0.0 < rows <= min(FEW_BETWEEN * entries, MOST_BETWEEN)
-        return entries if few and not others else 0.0
+        return entries if few else 0.0
 
     def _outliers(self) -> set[int]:
         """Variables with an entry in each residual under squares, and an L1 norm, which go.

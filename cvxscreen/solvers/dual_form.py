@@ -16,10 +16,15 @@ that of fewer coordinates, one for each row, with a term for each x_j (Fenchel a
 
 A_j and F_j the columns of the rows. ``phi_j`` is a loss of the table of `cvxscreen.core.losses`,
 whose conjugate is the cost of ``x_j`` in its box: the dual of a support vector machine's dual is
-that machine, with a hinge for each sample. Most terms are on a linear piece at the optimum, since
-most ``x_j`` are at an end of their box, and are left out as those of any problem. The slopes of the
-terms are x itself, inside its box whatever the rounding, and where the ends of the box press, what
-is left of the stationarity of ``x_j`` is the bound's multiplier.
+that machine, with a hinge for each sample. A coordinate t that two rows hold above ``|x_j - v|``
+and that only costs, or takes from what inequalities leave (a portfolio's leverage or turnover), is
+two such terms in the place of x_j and t: ``x_j = v + p - m`` and ``t = p + m`` with ``p, m >= 0``,
+of which one is 0 at the optimum: ``x_j^2`` is taken as if it always were.
+
+Most terms are on a linear piece at the optimum, since most ``x_j`` are at an end of their box, and
+are left out as those of any problem. The slopes of the terms are x itself, inside its box whatever
+the rounding, and where the ends of the box press, what is left of the stationarity of ``x_j`` is
+the bound's multiplier.
 """
 
 from __future__ import annotations
@@ -99,6 +104,102 @@ class Box(NamedTuple):
         return cls(low, high, below, above, factors, np.flatnonzero(factors == 0.0))
 
 
+class Distances(NamedTuple):
+    """Coordinates t that two rows hold above multiples of ``|x - v|``, with the others x.
+
+    Attributes
+    ----------
+    points, sizes : arrays of int, shape (k,)
+        The coordinates x and t.
+    centres, factors : arrays, shape (k,)
+        v, and ``t >= factor |x - v|``.
+    left, right : arrays of int, shape (k,)
+        The side constraints ``t >= factor (x - v)`` and ``t >= factor (v - x)``.
+    of_left, of_right : arrays, shape (k,)
+        The entry of t in each.
+    """
+
+    points: Index
+    sizes: Index
+    centres: Array
+    factors: Array
+    left: Index
+    right: Index
+    of_left: Array
+    of_right: Array
+
+    def least(self, x: Array) -> Array:
+        """``factor |x - v|``, what the others are at least, shape (k,)."""
+        return np.asarray(self.factors * np.abs(x[self.points] - self.centres))
+
+    @classmethod
+    def none(cls) -> Distances:
+        """No such coordinates."""
+        places, numbers = np.zeros(0, dtype=np.intp), np.zeros(0)
+        return cls(places, places, numbers, numbers, places, places, numbers, numbers)
+
+    @classmethod
+    def of(cls, problem: Problem, box: Box) -> Distances:
+        """Those of a problem, one for each x at most; t only costs, or uses up inequalities."""
+        side: Any = problem.side
+        d, matrix = problem.d, sp.csr_array(side.matrix)
+        free = np.isinf(box.low) & np.isinf(box.high) & (problem.quadratic.diagonal == 0.0)
+        free &= (problem.linear >= 0.0) & (problem.column_sizes == 0.0)
+        zero = np.zeros(matrix.shape[0], dtype=bool)
+        for kind, _, rows in side.blocks():
+            zero[rows] = kind == "zero"
+        two = box.others[(np.diff(matrix.indptr)[box.others] == 2) & ~zero[box.others]]
+        first, second = matrix.indptr[two], matrix.indptr[two] + 1
+        pairs = [(matrix.indices[a], matrix.data[a], matrix.indices[b], matrix.data[b])
+                 for a, b in ((first, second), (second, first))]
+        seen: dict[str, tuple[Any, ...]] = {}
+        for name, sign in (("left", -1.0), ("right", 1.0)):
+            parts = []
+            for t, of_t, x, of_x in pairs:
+                fits = free[t] & (of_t > 0.0) & (sign * of_x > 0.0)
+                parts.append((t[fits], x[fits], np.abs(of_x[fits]) / of_t[fits], of_t[fits],
+                              two[fits]))
+            seen[name] = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        (t, x, factor, of_left, left), others = seen["left"], seen["right"]
+        right = np.full(d, -1)
+        right[others[0]] = np.arange(len(others[0]))
+        match = right[t]
+        good = (match >= 0) & (np.bincount(t, minlength=d)[t] == 1)
+        good &= np.bincount(others[0], minlength=d)[t] == 1
+        good &= np.bincount(x, minlength=d)[x] == 1
+        t, x, factor, of_left, left, match = (
+            part[good] for part in (t, x, factor, of_left, left, match)
+        )
+        centres = side.offset[left] / of_left / factor
+        back = side.offset[others[4][match]] / others[3][match] / factor
+        rest = np.ones(matrix.shape[0], dtype=bool)
+        rest[left] = rest[others[4][match]] = False
+        used = matrix[np.flatnonzero(rest)]
+        rises = np.bincount(used.indices[used.data > 0.0], minlength=d) > 0
+        equal = matrix[np.flatnonzero(zero)]
+        rises |= np.bincount(equal.indices, minlength=d) > 0
+        same = (others[1][match] == x) & (others[2][match] == factor) & (centres == -back)
+        same &= ~rises[t] & (box.low[x] <= centres) & (centres <= box.high[x])
+        return cls(
+            x[same], t[same], centres[same], factor[same], left[same], others[4][match][same],
+            of_left[same], others[3][match][same],
+        )
+
+
+class Parts(NamedTuple):
+    """What a problem of few rows has: boxes, distances, and the rows between coordinates."""
+
+    box: Box
+    distances: Distances
+    others: Index
+
+    def alone(self, d: int) -> Index:
+        """The coordinates that are terms by themselves."""
+        mine = np.ones(d, dtype=bool)
+        mine[self.distances.points] = mine[self.distances.sizes] = False
+        return np.flatnonzero(mine)
+
+
 class DualForm(NamedTuple):
     """A problem of many coordinates and few rows, and its dual: a `Reformulation`.
 
@@ -106,15 +207,17 @@ class DualForm(NamedTuple):
     ----------
     problem, equivalent : Problem
         The coordinates of `equivalent` are the slopes of the terms of `problem`, then the
-        multipliers of its side constraints but bounds.
-    box : Box
+        multipliers of the rows between its coordinates. Its terms are the coordinates that are
+        terms by themselves, then the parts above, and those below, the centres of distances.
+    parts : Parts
     origin : array, shape (d,)
-        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0.
+        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0, and
+        the centres of distances.
     """
 
     problem: Problem
     equivalent: Problem
-    box: Box
+    parts: Parts
     origin: Array
 
     @property
@@ -125,45 +228,66 @@ class DualForm(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> DualForm | None:
         """`problem` so; None where other solvers do better, or do not need it."""
-        box, side = _box_of(problem), problem.side
-        if box is None or side is None:
+        parts, side = _parts_of(problem), problem.side
+        if parts is None or side is None:
             return None
-        design: Any = problem.design  # `Rows`, or there would be no box
-        form, (n, d) = problem.quadratic, design.shape
-        rows = n + len(box.others)
-        frame, dims = _others(side, box.others)
+        design: Any = problem.design  # `Rows`, or there were no parts
+        box, far, f = parts.box, parts.distances, problem.losses
+        (n, d), alone = design.shape, parts.alone(problem.d)
+        frame, dims = _others(side, parts.others)
         columns: Any
-        if _is_sparse(design, side, box):
-            every = np.arange(n)
-            columns = sp.csr_matrix(sp.vstack([-design.rows_csr(every), frame]).T)
+        if _is_sparse(design, side, parts.others):
+            columns = sp.csr_matrix(sp.vstack([-design.rows_csr(np.arange(n)), frame]).T)
         else:
-            columns = np.empty((d, rows))
+            columns = np.empty((d, n + len(parts.others)))
             columns[:, :n] = -design.dense().T
             columns[:, n:] = frame.toarray().T
-        curvature, f = form.diagonal, problem.losses
+        curvature, cost = problem.quadratic.diagonal, problem.linear
         origin = np.clip(0.0, box.low, box.high)
+        origin[far.points], origin[far.sizes] = far.centres, 0.0
+        pull = cost + curvature * origin  # the slope at the origin
+        rows, kinks, bends = columns[alone], [pull[alone]], [curvature[alone]]
+        ends = [(box.low - origin)[alone]], [(box.high - origin)[alone]]
+        x, t, none = far.points, far.sizes, np.zeros(len(far.points))
+        if len(x):
+            own = columns[x]
+            size = sp.diags_array(far.factors) @ columns[t]
+            stacked = [rows, size + own, size - own]
+            rows = np.vstack(stacked) if isinstance(rows, np.ndarray) else sp.csr_matrix(
+                sp.vstack(stacked)
+            )
+            toll = far.factors * cost[t]
+            kinks += [toll + pull[x], toll - pull[x]]
+            bends += [curvature[x]] * 2
+            for low, high in ((none, box.high[x] - far.centres), (none, far.centres - box.low[x])):
+                ends[0].append(low)
+                ends[1].append(high)
         losses = Losses(
-            problem.linear + curvature * origin, np.zeros(d), curvature,
-            box.low - origin, box.high - origin,
+            np.concatenate(kinks), np.zeros(rows.shape[0]), np.concatenate(bends),
+            *map(np.concatenate, ends),
         )
-        offset = side.offset[box.others]
+        offset = side.offset[parts.others]
         equivalent = Problem(
-            design=Rows(columns, known=True),
+            design=Rows(rows, known=True),
             losses=losses,
             quadratic=Quadratic(np.concatenate([f.q, np.zeros(len(offset))])),
             linear=np.concatenate([f.b, offset]) + columns.T @ origin,
             constant=-problem.constant
-            - float(problem.linear @ origin) - 0.5 * float(curvature @ origin**2),
+            - float(cost @ origin) - 0.5 * float(curvature @ origin**2),
             side=_signs(f.lo, f.hi, dims),
             kind=problem.kind,
         )
-        return cls(problem, equivalent, box, origin)
+        return cls(problem, equivalent, parts, origin)
 
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""
-        others, mu = self.box.others, start.multipliers
+        others, mu, far = self.parts.others, start.multipliers, self.parts.distances
         own = np.zeros(len(others)) if mu is None else mu[others]
-        return Start(np.concatenate([start.theta, own]), start.x - self.origin)
+        moved = start.x - self.origin
+        beyond = moved[far.points]
+        slopes = [moved[self.parts.alone(self.problem.d)], np.maximum(beyond, 0.0)]
+        slopes.append(np.maximum(-beyond, 0.0))
+        return Start(np.concatenate([start.theta, own]), np.concatenate(slopes))
 
     def invert(self, found: Solution, tol: float) -> Solution:
         """A solution of `equivalent` as one of `problem`, certified there to `tol`.
@@ -171,37 +295,55 @@ class DualForm(NamedTuple):
         What falls for ever there has no feasible point here. What has none there falls for ever
         here, or has none either: nothing is said.
         """
-        problem, box, y = self.problem, self.box, found.x
+        problem, (box, far, others), y = self.problem, self.parts, found.x
         if found.status in WITHOUT_SOLUTION or not np.isfinite(y).all():
             word = "infeasible" if found.status == "unbounded" else "inaccurate"
             return Solution.failed(problem, word, Screening.empty(problem), found.rounds)
-        n, f = problem.n, problem.losses
-        x = np.clip(self.origin + found.theta, box.low, box.high)
+        n, k, f = problem.n, len(far.points), problem.losses
+        x, slopes = self.origin.copy(), found.theta
+        alone = self.parts.alone(problem.d)
+        x[alone] += slopes[: len(alone)]
+        beyond = slopes[len(alone): len(alone) + k] - slopes[len(alone) + k:]
+        x[far.points] += beyond
+        x = np.clip(x, box.low, box.high)
+        x[far.sizes] = far.least(x)
         theta = np.clip(y[:n], f.lo, f.hi)
-        mu = np.zeros(len(box.factors))
-        mu[box.others] = y[n:]
         side: Any = problem.side  # there are bounds, or rows between coordinates
+        mu = np.zeros(len(side.offset))
+        mu[others] = y[n:]
         mu = side.project_dual(mu)
         left = problem.quadratic.apply(x) + problem.linear + problem.design.adjoint(theta)
         left = left - side.adjoint(mu)
+        # What t costs is what both of its rows press with together; x says with how much each.
+        press = np.maximum(left[far.sizes] * far.factors, 0.0)
+        pushed = np.clip(left[far.points], -press, press)
+        mu[far.left] = 0.5 * (press - pushed) / far.factors / far.of_left
+        mu[far.right] = 0.5 * (press + pushed) / far.factors / far.of_right
+        left[far.points] -= pushed
         # Left to the square of a coordinate it costs half of left^2 / d, left to a bound left times
         # the distance from that: more, but at the bound itself.
         with np.errstate(divide="ignore", invalid="ignore"):
-            alone = 0.5 * left**2 / problem.quadratic.diagonal
+            by_square = 0.5 * left**2 / problem.quadratic.diagonal
             ends = ((box.below, x - box.low, 1.0), (box.above, box.high - x, -1.0))
             for rows, room, sign in ends:
-                some = (rows >= 0) & (sign * left > 0.0) & ~(np.abs(left) * room > alone)
+                some = (rows >= 0) & (sign * left > 0.0) & ~(np.abs(left) * room > by_square)
                 mu[rows[some]] = left[some] / box.factors[rows[some]]
         return found.carried_to(problem, x, theta, mu, tol)
 
 
 def couples_few(problem: Problem) -> bool:
     """Whether `problem` has far more coordinates than rows between them, and so a `DualForm`."""
-    return _box_of(problem) is not None
+    return _parts_of(problem) is not None
 
 
-def _box_of(problem: Problem) -> Box | None:
-    """The bounds of such a problem; None of others."""
+def distances(problem: Problem) -> Distances:
+    """The coordinates of such a problem that two rows hold above distances; none in others."""
+    parts = _parts_of(problem)
+    return Distances.none() if parts is None else parts.distances
+
+
+def _parts_of(problem: Problem) -> Parts | None:
+    """Those of such a problem; None of others."""
     form, side, design = problem.quadratic, problem.side, problem.design
     n, d = design.shape
     if side is None or d < LEAST or n > ROWS * d or not isinstance(design, Rows):
@@ -214,21 +356,25 @@ def _box_of(problem: Problem) -> Box | None:
     if any(kind not in ("zero", "nonneg") for kind, _ in side.dims):
         return None
     box = Box.of(side, d)
-    rows = n + len(box.others)
     if not (len(box.others) or form.diagonal.any() or problem.linear.any()):
         return None  # a perfect fit, often: columns are left out of that (`columns.BoundsAsTerms`)
+    far = Distances.of(problem, box) if len(box.others) > ROWS * d else Distances.none()
+    others = np.setdiff1d(box.others, np.concatenate([far.left, far.right]))
+    parts, rows = Parts(box, far, others), n + len(others)
     # What has neither a square nor a bound holds the multipliers to an equation.
     loose = (form.diagonal == 0.0) & np.isinf(box.low) & np.isinf(box.high)
+    loose[far.points] = loose[far.sizes] = False
     fits = 0 < rows <= min(ROWS * d, MOST) and int(loose.sum()) <= rows
+    fits &= len(others) > 0 or not len(far.points)  # a lasso, which features are left out of
     fits &= bool((box.low <= box.high).all())
-    return box if fits and (rows * d <= ENTRIES or _is_sparse(design, side, box)) else None
+    return parts if fits and (rows * d <= ENTRIES or _is_sparse(design, side, others)) else None
 
 
-def _is_sparse(design: Rows, side: SideConstraints, box: Box) -> bool:
+def _is_sparse(design: Rows, side: SideConstraints, others: Index) -> bool:
     """Whether the rows between coordinates have few entries."""
     (n, d), counts = design.shape, np.diff(side.matrix.indptr)
-    filled = int(counts[box.others].sum()) + n * d * (design.filled if design.sparse else 1.0)
-    return filled <= DENSE * (n + len(box.others)) * d
+    filled = int(counts[others].sum()) + n * d * (design.filled if design.sparse else 1.0)
+    return filled <= DENSE * (n + len(others)) * d
 
 
 def _others(side: SideConstraints, others: Index) -> tuple[Any, tuple[tuple[str, int], ...]]:

@@ -848,11 +848,13 @@ class PrimalDualPath:
         width = np.where(self.has_low & self.has_high, f.hi - f.lo, np.inf)
         finite = np.isfinite(width) & (width > 0)
         usual = float(np.median(width[finite])) if finite.any() else 1.0
-        self.width = np.where(finite, width, usual)
         spread = float(np.std(f.b[self.live])) if self.live.any() else 1.0
         size = float(np.abs(f.b).max(initial=0.0))
         if not spread > 1e-12 * size:
             spread = size if size > 0 else 1.0
+        # A square that may slope without end slopes as far as its margin goes.
+        open_ended = np.divide(spread, f.q, out=np.full(len(f), usual), where=f.q > 0)
+        self.width = np.where(finite, width, open_ended)
         # Every loss a parabola about as wide as the losses' kinks lie.
         weight = self.live_is / (f.q + spread / self.width)
         both = self.has_low & self.has_high
@@ -994,7 +996,8 @@ class PrimalDualPath:
             # One end only: as if the slope were some way inside; x need not fit yet.
             root = level / np.maximum(half, level / self.width)
             low, high = np.where(both, low, root), np.where(both, high, root)
-        bent = (f.q > 0) & self.live
+        # A parabola in an interval so narrow that at this level its ends press more is but a line.
+        bent = (f.q > 0) & self.live & ~(both & (f.q * width**2 < level))
         theta = np.zeros(len(f))
         if bent.any():  # near the parabola's slope, well inside the interval
             own = r[bent] / f.q[bent]

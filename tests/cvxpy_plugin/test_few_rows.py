@@ -77,8 +77,43 @@ def some_fixed(rng: Any) -> cp.Problem:
     return cp.Problem(cp.Minimize(square + cp.sum(x[:5])), held)
 
 
+def leverage(rng: Any) -> cp.Problem:
+    """CVXPY's example of a factor model: the factors a variable, a limit of absolute values."""
+    S, F = rng.standard_normal((4, 4)), rng.standard_normal((N, 4))
+    w, f = cp.Variable(N), cp.Variable(4)
+    risk = cp.quad_form(f, S.T @ S + 0.1 * np.eye(4))
+    risk += cp.sum_squares(cp.multiply(np.sqrt(rng.uniform(0.1, 0.9, N)), w))
+    held = [cp.sum(w) == 1, f == F.T @ w, cp.norm1(w) <= 2]
+    return cp.Problem(cp.Maximize(rng.random(N) @ w - 0.1 * risk), held)
+
+
+def turnover(rng: Any) -> cp.Problem:
+    """Not far from weights held, some of which are all but 0: slopes in very narrow boxes."""
+    F, held = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(N))
+    held[:20] *= 1e-3
+    held /= held.sum()
+    w = cp.Variable(N)
+    own = cp.sum_squares(cp.multiply(rng.uniform(0.3, 1.0, N), w))
+    return cp.Problem(
+        cp.Minimize(cp.sum_squares(F.T @ w) + own - 0.1 * rng.standard_normal(N) @ w),
+        [cp.sum(w) == 1, w >= 0, cp.norm1(w - held) <= 0.3],
+    )
+
+
+def trading_costs(rng: Any) -> cp.Problem:
+    """Absolute values that cost, by weights of their own."""
+    F, held, tolls = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(N)), rng.uniform(0, 0.02, N)
+    w = cp.Variable(N)
+    cost = cp.sum(cp.multiply(tolls, cp.abs(w - held))) + cp.sum_squares(F.T @ w)
+    return cp.Problem(
+        cp.Minimize(cost + 2 * cp.sum_squares(w) - 0.1 * rng.standard_normal(N) @ w),
+        [cp.sum(w) == 1, w >= -0.05, w <= 0.1],
+    )
+
+
 FORMS: list[Callable[[Any], cp.Problem]] = [
-    factor_model, user_factors, svm_dual, balancing, knapsack, least_squares, some_fixed,
+    factor_model, user_factors, svm_dual, balancing, knapsack, least_squares, some_fixed, leverage,
+    turnover, trading_costs,
 ]
 
 

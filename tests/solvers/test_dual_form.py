@@ -14,7 +14,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_form import DualForm, couples_few
+from cvxscreen.solvers.dual_form import DualForm, couples_few, distances
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 
@@ -72,6 +72,61 @@ def test_both_have_one_optimum(seed: int, curved: float, squares: int) -> None:
     bounds = problem.side.matrix[4:] @ found.x + problem.side.offset[4:]
     assert bounds.min() >= -1e-15  # inside its box whatever the rounding
     assert found.multipliers[2:].min() >= 0.0
+
+
+K = 80
+
+
+def with_distances(seed: int, **changed: float) -> Problem:
+    """`made`, and K coordinates that cost or are limited, each above `2 |x_j - v|` for j >= 100."""
+    rng = np.random.default_rng(seed)
+    problem = made(seed)
+    centres = np.full(K, changed.get("centre", 0.0)) + 1e-3 * rng.standard_normal(K)
+    wide = lambda part: sp.csr_array(sp.hstack([part, sp.csr_array((part.shape[0], K))]))  # noqa: E731
+    at, one = sp.eye_array(K, D, k=100), sp.eye_array(K)
+    above = [sp.hstack([-2.0 * at, one]), sp.hstack([2.0 * changed.get("other", 1.0) * at, one])]
+    total = sp.csr_array(np.append(np.zeros(D), np.full(K, changed.get("sign", -1.0)))[None])
+    side = SideConstraints(
+        sp.csr_array(sp.vstack([wide(problem.side.matrix), *above, total], format="csr")),
+        np.concatenate([problem.side.offset, 2.0 * centres, -2.0 * centres, [0.4 * K]]),
+        (*problem.side.dims, ("nonneg", 2 * K + 1)),
+    )
+    data = np.hstack([problem.design.matrix, np.zeros((problem.n, K))])
+    return replace(
+        problem, design=Rows(data), side=side,
+        quadratic=Quadratic(np.append(problem.quadratic.diagonal, np.zeros(K))),
+        linear=np.append(problem.linear, np.full(K, changed.get("cost", 0.05))),
+    )
+
+
+@pytest.mark.parametrize("cost", [0.0, 0.05])
+def test_absolute_values_are_two_terms_each(cost: float) -> None:
+    """As the optimum of the problem as it is; what they cost is what their rows press with."""
+    problem = with_distances(3, cost=cost)
+    form = DualForm.of(problem)
+    assert form is not None
+    assert (form.equivalent.n, form.equivalent.d) == (D + K, 3 + 5)
+    dual = solve_screened(form.equivalent, tol=1e-11)
+    found = form.invert(dual, 1e-9)
+    assert found.status == "optimal", found.certificate.reason
+    assert problem.side.violation(found.x) <= 1e-10
+    far = distances(problem)
+    np.testing.assert_array_equal(found.x[D:], far.least(found.x))
+    moved = np.abs(found.x[100: 100 + K] - far.centres) > 1e-7
+    assert 0 < moved.sum() < K  # some stay at their centres
+    start = form.apply(Start(found.x, found.theta, None, found.multipliers))
+    np.testing.assert_allclose(start.x, dual.x, atol=1e-9)
+    np.testing.assert_allclose(start.theta, dual.theta, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "changed", [{"sign": 1.0}, {"other": 2.0}, {"centre": 5.0}, {"cost": -0.01}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_what_is_no_distance_is_left_alone(changed: dict[str, float]) -> None:
+    """Coordinates that something gains by, other factors on each side, centres outside the box."""
+    assert len(distances(with_distances(3)).sizes) == K
+    assert not len(distances(with_distances(3, **changed)).sizes)
 
 
 def test_sparse_rows_stay_sparse(monkeypatch: Any) -> None:

@@ -81,6 +81,26 @@ def test_constraints(ridge: float, solver: str) -> None:
     assert np.abs(left).max() <= 1e-12
 
 
+@pytest.mark.parametrize("seed", [0, 2])
+def test_squares_of_one_side_beside_very_narrow_intervals(seed: int) -> None:
+    """What a limit of turnover comes to: slopes without end, and ends that are all but 0."""
+    rng = np.random.default_rng(seed)
+    n, d = 2000, 8
+    A, far = rng.standard_normal((n, d)), rng.standard_normal(n) * 0.3
+    bends, ends = rng.uniform(0.2, 2.0, n), rng.exponential(size=n) ** 4
+    sides = np.vstack([np.c_[A, -np.ones(n)], np.c_[-A, -np.ones(n)]])
+    problem = Problem(
+        Rows(sides),
+        Losses(np.concatenate([far, -far]), 0.0, np.tile(bends, 2), 0.0,
+               np.concatenate([np.full(n, np.inf), ends / ends.sum()])),
+        Quadratic(np.append(np.ones(d), 0.0)), np.append(0.05 * rng.standard_normal(d), 0.3),
+    )
+    found = SOLVE(problem)
+    assert found.status == "optimal"
+    assert certify(problem, found.x, found.theta).relative_gap <= 1e-9
+    assert found.info["steps"] <= 25
+
+
 def test_a_bound_that_binds_has_a_multiplier() -> None:
     """An asset that costs more than it is worth: its weight is 0, its multiplier balances."""
     problem = portfolio()

@@ -90,18 +90,21 @@ def with_few_rows(standard: Standard) -> Recognition | None:
     zero = standard.inside("zero")
     alone = (tally.zero == 1) & (tally.positive + tally.negative == 0) & ~tally.dense
     helpers = one_a_row(draft, np.flatnonzero(zero & (counts <= 2)), alone & ~tally.own)
-    coupling = counts > 1
+    distances = standard.inside("nonneg") & (counts == 2)  # as of absolute values
+    coupling = (counts > 1) & ~distances
+    taken = np.zeros(standard.size, dtype=bool)
     if helpers is not None:
         coupling[helpers.source] = False
+        taken[helpers.columns] = True
     if not 0 < np.count_nonzero(coupling) <= ROWS * standard.size:
         return None
+    squared = (draft.quadratic.diagonal() > 0.0) & ~taken
+    defined = one_a_row(draft, np.flatnonzero(zero & coupling), alone & squared)
+    if distances.any() and defined is not None and coupling.sum() == len(defined.source):
+        return None  # squares beside an L1 norm
     if helpers is not None:
         leave_out(draft, helpers)
         substitute(draft, helpers)
-    squared = draft.quadratic.diagonal() > 0.0
-    defined = one_a_row(
-        draft, np.flatnonzero(zero & coupling), alone & squared & ~draft.eliminated
-    )
     mixed = None
     if defined is not None:
         root = _root(draft, defined)

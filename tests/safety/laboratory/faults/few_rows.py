@@ -7,6 +7,7 @@ from faults.table import DROPPED, SHRUNK, SIGN, STRICT, SWAPPED, of
 FORM = "solvers/test_dual_form.py"
 READ = "cvxpy_plugin/test_few_rows.py"
 dual = of("solvers/dual_form.py", f"{FORM}::test_both_have_one_optimum")
+distance = of("solvers/dual_form.py", f"{FORM}::test_absolute_values_are_two_terms_each")
 reads = of("cvxpy_plugin/recognise/few_rows.py",
            f"{READ}::test_the_answer_is_that_of_the_whole_problem")
 
@@ -15,21 +16,30 @@ FAULTS = (
          "columns[:, :n] = design.dense().T", "another problem is solved"),
     dual("the constant of the dual", DROPPED, " - 0.5 * float(curvature @ origin**2)", "",
          "the dual's value is not the problem's"),
-    dual("what boxes without 0 are moved by", DROPPED, "box.low - origin, box.high - origin,",
-         "np.minimum(box.low, 0.0), np.maximum(box.high, 0.0),",
+    dual("what boxes without 0 are moved by", DROPPED,
+         "ends = [(box.low - origin)[alone]], [(box.high - origin)[alone]]",
+         "ends = [np.minimum(box.low, 0.0)[alone]], [np.maximum(box.high, 0.0)[alone]]",
          "a coordinate may leave its box"),
     dual("the tightest of two bounds", SWAPPED, "values[some] if rising else -values[some]",
          "-values[some] if rising else values[some]", "the weaker of two bounds is kept"),
     dual("the multiplier of a multiple of a bound", DROPPED,
          "left[some] / box.factors[rows[some]]", "left[some]",
          "dual values of `2 * x <= 1` are twice what they are"),
-    dual("the multipliers of the rows", SHRUNK, "mu[box.others] = y[n:]",
-         "mu[box.others] = 0.99 * y[n:]", "an optimal answer is not certified"),
+    dual("the multipliers of the rows", SHRUNK, "mu[others] = y[n:]",
+         "mu[others] = 0.99 * y[n:]", "an optimal answer is not certified"),
     dual("what falls for ever in the dual", SWAPPED,
          'word = "infeasible" if found.status == "unbounded"',
          'word = "unbounded" if found.status == "unbounded"',
          "a problem without a feasible point is called unbounded",
          f"{FORM}::test_constraints_that_nothing_satisfies"),
+    distance("the cost of what lies above a distance", DROPPED,
+             "toll = far.factors * cost[t]", "toll = cost[t]", "twice the distance costs as much"),
+    distance("the two rows that hold it", SWAPPED, "0.5 * (press - pushed)",
+             "0.5 * (press + pushed)",
+             "the wrong side of the distance presses"),
+    distance("which coordinates may be such", STRICT, "same &= ~rises[t] & ", "same &= ",
+             "a coordinate that may grow is held at the distance",
+             f"{FORM}::test_what_is_no_distance_is_left_alone"),
     reads("the cost of the columns in mixed squares", DROPPED,
           "(self.root @ duals.theta + self.slope)", "(self.root @ duals.theta)",
           "multipliers of equations are wrong, and the problem is refused for it"),
