@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from cvxpy_plugin import fuzz
 
 import cvxscreen
-from cvxscreen.cvxpy_plugin import request
 
 COUNT, LONG = 20, 2102
 MENDED = {
@@ -23,9 +24,14 @@ MENDED = {
     ),
 }
 """Problems that longer runs found to differ."""
+ASTRAY = ("curved", 15)
+"""In safe mode, and steps of it the inner solver does not solve: 28 rounds and 22 s if followed.
+
+It takes seconds anyway, so that it is compared where its rounds are counted, and only there.
+"""
 
 
-def both_ways_agree(kind: str, seeds: range) -> None:
+def both_ways_agree(kind: str, seeds: Sequence[int]) -> None:
     """No seed disagrees, and a share of them between two bounds is screened."""
     found = {seed: fuzz.difference(kind, seed) for seed in seeds}
     wrong = [f"{kind} {seed}: {word}" for seed, (word, _) in found.items() if word]
@@ -36,7 +42,7 @@ def both_ways_agree(kind: str, seeds: range) -> None:
 
 @pytest.mark.parametrize("kind", fuzz.GRAMMARS)
 def test_both_ways_agree(kind: str) -> None:
-    both_ways_agree(kind, range(COUNT))
+    both_ways_agree(kind, [s for s in range(COUNT) if (kind, s) != ASTRAY])
 
 
 @pytest.mark.parametrize(("kind", "seed"), [(k, s) for k, seeds in MENDED.items() for s in seeds])
@@ -45,11 +51,17 @@ def test_what_differed_once_agrees(kind: str, seed: int) -> None:
 
 
 def test_steps_that_lead_astray_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In safe mode, of a problem whose steps the inner solver does not solve: 28, and 22 s."""
-    monkeypatch.setattr(request, "STEP_ASIDE", False)
-    problem = fuzz.Curved(15).problem()
-    problem.solve(method="screen", mode="safe", solver="CLARABEL", **fuzz.TIGHT)
-    report = cvxscreen.Report.of(problem)
+    reports: list[Any] = []
+    original = fuzz.compared
+
+    def compared(problem: cp.Problem, *rest: Any) -> str:
+        reports.append(cvxscreen.Report.of(problem))
+        return original(problem, *rest)
+
+    monkeypatch.setattr(fuzz, "compared", compared)
+    assert fuzz.difference(*ASTRAY) == ("", True)
+    (report,) = reports
+    assert report.mode == "safe"
     assert report.recognised
     assert report.rounds < 5
 
