@@ -20,6 +20,9 @@ from cvxscreen.solvers.working_set import Array, Index, sparse_dot
 
 HUGE = 1e300
 """Stands for an endless end of a box, so that products with 0 are 0."""
+WIDENED = 10_000_000
+"""Values in single precision up to which they are copied in double: 20 ms at most, and the loops
+for single ones would be compiled at their first use, 17 CPU seconds for sparse rows."""
 
 
 class DescentRows(NamedTuple):
@@ -46,7 +49,10 @@ class DescentRows(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows, root: Array) -> DescentRows:
-        """The rows times `root` by columns; copied only where `root` differs between features."""
+        """The rows times `root` by columns.
+
+        Copied only where `root` differs between features, or if in single precision and few.
+        """
         matrix, n, p = rows.matrix, rows.shape[0], rows.matrix.shape[1]
         factor = np.ones(n) if rows.scale is None else rows.scale
         even = bool((root[:p] == root[:1]).all())
@@ -58,6 +64,8 @@ class DescentRows(NamedTuple):
             pointers = np.arange(n + 1, dtype=np.uint64) * np.uint64(p)
             indices = np.zeros(0, dtype=np.uint32)
             data = np.ravel(matrix if even else matrix * root[:p])
+        if data.size <= WIDENED:
+            data = data.astype(np.float64, copy=False)
         first = float(root[0]) if even and p else 1.0
         extra = np.ascontiguousarray(rows.extra * (root[p:] / first))
         if first != 1.0:

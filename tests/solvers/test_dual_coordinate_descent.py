@@ -30,6 +30,7 @@ from cvxscreen.solvers.dual_coordinate_descent import (
     extrapolated,
     row_product,
 )
+from cvxscreen.solvers.dual_terms import DescentRows, subtract_multiple
 from cvxscreen.solvers.interface import Start
 
 LOSSES = ("hinge", "smoothed_hinge", "squared_hinge")
@@ -502,3 +503,23 @@ def test_a_column_of_zeros_as_unpenalised_coordinate_has_no_level():
     rows = Rows(p.design.matrix, p.design.scale, np.zeros((300, 1)))
     empty = Problem(rows, p.losses, p.quadratic, p.linear, C=p.C)
     assert DualIterate(empty, rows, None, np.inf).centre == [0.0]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_few_values_in_single_precision_are_widened(
+    sparse: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More are read as they are, to the same numbers: what is multiplied is in double precision."""
+    values = np.random.default_rng(0).standard_normal((4, 7)).astype(np.float32)
+    rows = Rows(sp.csr_matrix(values) if sparse else values, extra=np.ones((4, 1)))
+    few = DescentRows.of(rows, np.ones(8))
+    monkeypatch.setattr("cvxscreen.solvers.dual_terms.WIDENED", 27)
+    many = DescentRows.of(rows, np.ones(8))
+    assert (few.data.dtype, many.data.dtype) == (np.float64, np.float32)
+    for i in range(4):
+        moved = [np.linspace(0.1, 1.3, 8) for _ in range(2)]
+        for read, v in zip((few, many), moved, strict=True):
+            subtract_multiple(i, 0.3, read, v)
+        np.testing.assert_array_equal(*moved)
+        products = [row_product(i, read, np.linspace(0.1, 1.3, 8)) for read in (few, many)]
+        assert products[0] == pytest.approx(products[1], rel=1e-15)
