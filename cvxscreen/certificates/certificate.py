@@ -1700,7 +1700,9 @@ def own_growth_cost(
     if len(others):
         columns = s[:, None] * design.take_columns(others).dense()
         values = np.linalg.svd(columns, compute_uv=False)
-        least = float(values[-1]) - 4 * (problem.n + 8) * EPS * float(values.sum())
+        # Fewer rows than these coordinates leave some of their directions unseen.
+        least = float(values[-1]) if problem.n >= len(others) else 0.0
+        least -= 4 * (problem.n + 8) * EPS * float(values.sum())
         seen = least > 0.0
         if not (seen or np.isfinite(within)):
             return float("inf")

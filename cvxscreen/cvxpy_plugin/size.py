@@ -312,9 +312,12 @@ FEW_BETWEEN, MOST_BETWEEN = 0.1, 1000
 """Rows at most for each entry of the variables that they couple, and in all, for these to be terms
 of a dual (`cvxscreen.solvers.dual_form`)."""
 
-OF_COUPLED, OF_LOW_RANK, COUPLED = 1.2e-5, 1e-4, 0.2
+OF_COUPLED, OF_LOW_RANK, OF_LINEAR, COUPLED = 1.2e-5, 1e-4, 3e-6, 0.2
 """Seconds of a plain solve for each of these entries, the least there are; where squares of data
-are among what couples them; and how many of them pay for the imports of a first call and the solve.
+are among what couples them; for each of the rows of a linear program (one row and a limit of
+absolute values over 10,000 entries 0.06 for 0.3, with 20 rows 0.6 for 3.9 and 9, an L1 norm's
+least value 0.6 for 0.7, 40 rows over 20,000 2.4 for 3.1; 20 over 50,000 without such 3.0 for 3.2);
+and how many of them pay for the imports of a first call and the solve.
 (20 rows over 8,000 entries, first calls: the least norm 0.18, a linear program 0.44, a projection
 on a simplex 2.0; least squares with a ridge 1.5, the dual of a support vector machine 5.6, a model
 of 20 factors 6.3. All take 0.1 to 0.2 by their dual.)"""
@@ -412,6 +415,8 @@ class Size(NamedTuple):
     low_rank : bool
         Whether squares of data are among what couples them, and no absolute values are in the
         objective: OSQP takes long then.
+    linear_rows : float
+        How many rows couple these where the objective has no squares.
     needs : Needs or None
     reason : str
         Why the problem cannot be screened whatever its size, or empty.
@@ -442,6 +447,7 @@ class Size(NamedTuple):
     few: bool = False
     coupled: float = 0.0
     low_rank: bool = False
+    linear_rows: float = 0.0
     needs: Needs | None = None
     reason: str = ""
 
@@ -482,7 +488,8 @@ class Size(NamedTuple):
 
     def seconds_of_coupled(self) -> float:
         """The same of what `coupled` counts."""
-        return self.coupled * (OF_LOW_RANK if self.low_rank else OF_COUPLED)
+        rate = OF_LOW_RANK if self.low_rank else OF_COUPLED
+        return self.coupled * max(rate, OF_LINEAR * self.linear_rows)
 
     def only_short_squares(self) -> bool:
         """Whether there is nothing but squares of few coordinates: a triangle is all their data."""
@@ -1091,9 +1098,10 @@ class _Walk:
             norms=self.summed_norms if of_norms else 0.0,
             parametric=self.parametric,
         )
-        coupled = self._coupled()
+        coupled, between = self._coupled()
         low_rank = coupled > 0.0 and self.square_rows > 1.0 and not self.tolled
-        found = found._replace(coupled=coupled, low_rank=low_rank)
+        between = 0.0 if self.squares else between
+        found = found._replace(coupled=coupled, low_rank=low_rank, linear_rows=between)
         if not (found.quadratic or self.squares):
             chained = self.running or any(map(self._local, self.chains - tall))
             # What lies above a number of any sign is no loss of one argument.
@@ -1106,15 +1114,15 @@ class _Walk:
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
 
-    def _coupled(self) -> float:
-        """Entries of the variables where few rows couple them, linear ones and squares; else 0."""
+    def _coupled(self) -> tuple[float, float]:
+        """Entries of the variables where few rows or squares couple them, and these; else 0."""
         others = self.conic or self.foreign or self.spectral or self.running or self.in_blocks
         if others or (self.own_kinks and not self.other_rows):  # squares beside an L1 norm, say
-            return 0.0
+            return 0.0, 0.0
         entries = sum(self.sizes.values())
         rows = self.other_rows + self.square_rows + max(self.kinked - self.own_kinks, 0.0)
         few = 0.0 < rows <= min(FEW_BETWEEN * entries, MOST_BETWEEN)
-        return entries if few else 0.0
+        return (entries, rows) if few else (0.0, 0.0)
 
     def _outliers(self) -> set[int]:
         """Variables with an entry in each residual under squares, and an L1 norm, which go.

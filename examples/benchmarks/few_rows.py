@@ -73,8 +73,35 @@ def linear_program(rng: Any, n: int, d: int) -> cp.Problem:
     return cp.Problem(cp.Maximize(rng.random(n) @ x), held)
 
 
+def leverage_limit(rng: Any, n: int, d: int) -> cp.Problem:
+    """CVXPY's own example of a factor model."""
+    S, F, w, f = rng.standard_normal((d, d)), rng.standard_normal((n, d)), *map(cp.Variable, (n, d))
+    risk = cp.quad_form(f, cp.psd_wrap(S.T @ S))
+    risk += cp.sum_squares(cp.multiply(np.sqrt(rng.uniform(0.0, 0.9, n)), w))
+    held = [cp.sum(w) == 1, f == F.T @ w, cp.norm1(w) <= 2]
+    return cp.Problem(cp.Maximize(np.abs(rng.standard_normal(n)) @ w - 0.1 * risk), held)
+
+
+def _moved(rng: Any, n: int, d: int) -> tuple[Any, Any, Any]:
+    """Weights of a portfolio, its risk less what it earns, and how far it is from one held."""
+    F, held, w = rng.standard_normal((n, d)), rng.dirichlet(np.ones(n)), cp.Variable(n)
+    risk = cp.sum_squares(F.T @ w) + cp.sum_squares(cp.multiply(rng.uniform(0.3, 1.0, n), w))
+    return w, risk - 0.1 * rng.standard_normal(n) @ w, cp.norm1(w - held)
+
+
+def turnover_limit(rng: Any, n: int, d: int) -> cp.Problem:
+    w, cost, turnover = _moved(rng, n, d)
+    return cp.Problem(cp.Minimize(cost), [cp.sum(w) == 1, w >= 0, turnover <= 0.3])
+
+
+def trading_costs(rng: Any, n: int, d: int) -> cp.Problem:
+    w, cost, turnover = _moved(rng, n, d)
+    return cp.Problem(cp.Minimize(cost + 0.01 * turnover), [cp.sum(w) == 1, w >= -0.05, w <= 0.1])
+
+
 FORMS: list[Callable[[Any, int, int], cp.Problem]] = [
     svm_dual, factor_model, reduced_hulls, simplex_fit, balancing, box_program, linear_program,
+    leverage_limit, turnover_limit, trading_costs,
 ]
 
 

@@ -926,6 +926,24 @@ def test_what_a_residual_costs_below_a_norm_is_attained(slope: float) -> None:
     assert 0.99 * cost < paid <= cost
 
 
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_fewer_rows_than_other_coordinates_bound_none_of_these(rows: int) -> None:
+    """Along ``x_6 = -x_7`` a single row sees nothing, and no row sees anything; two see all."""
+    d = 8
+    side = SideConstraints(np.eye(6, d), np.zeros(6), (("nonneg", 6),))
+    data = np.zeros((2, d))
+    data[:, 6:] = [[1.0, 1.0], [1.0, -1.0]]
+    cost = np.where(np.arange(d) < 6, 1.0, 0.0)
+    problem = Problem(
+        Rows(data[:rows]), Losses(np.zeros(rows), 0.0, 0.0, -np.ones(rows), np.ones(rows)),
+        Quadratic(np.zeros(d)), cost, side=side,
+    )
+    x, none = np.zeros(d), np.zeros(rows)
+    residual = module.Residual(np.arange(d), np.full(d, 0.1), np.zeros(d))
+    found = module.own_growth_cost(problem, x, none, none, none, problem.primal(x), residual)
+    assert np.isfinite(found) == (rows == 2)
+
+
 def test_a_norm_that_costs_nothing_bounds_nothing() -> None:
     """Nor does one below a head that is held at 0, or of coordinates with a linear term."""
     problem, x = blocks(0, others=0, hinge=False)
