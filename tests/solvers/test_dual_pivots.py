@@ -49,6 +49,7 @@ def begun(problem: Problem, tol: float = 1e-8) -> _Descent:
     return _Descent(problem, problem.design, None, 0.0, DualCoordinateDescent(tol=tol))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("storage", ["sparse", "dense"])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", CLASSES + REGRESSIONS)

@@ -88,6 +88,7 @@ def test_odd_data_in_certified_mode(loss: str, data: str) -> None:
         assert solution.status == "optimal", solution.certificate.reason
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("C", [1e3, 1e6])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
