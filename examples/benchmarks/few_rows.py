@@ -126,7 +126,8 @@ def solved(task: tuple[str, int, int, float | None]) -> dict[str, Any]:
     found = {"seconds": spent[0], "again": spent[1], "status": problem.status}
     found |= {"value": problem.value, "solver": problem.solver_stats.solver_name}
     if cap is None:
-        found["gap"] = problem.solver_stats.extra_stats["cvxscreen"].relative_gap
+        report = problem.solver_stats.extra_stats["cvxscreen"]
+        found["gap"] = report.relative_gap if report.recognised else None  # left to CVXPY
     return found
 
 
