@@ -244,9 +244,9 @@ def _of_norms(problem: Problem) -> bool:
 
     Those of single entries are no such where few rows couple these: the dual has terms for them.
     """
-    if problem.side is None or has_norms(problem) or couples_few(problem):
+    if problem.side is None or has_norms(problem):
         return False
-    return len(problem.side.norms) > 0
+    return len(problem.side.norms) > 0 and not couples_few(problem)
 
 
 def recognise_any(problem: Any) -> Found:
