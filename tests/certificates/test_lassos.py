@@ -9,6 +9,7 @@ from rational import Fraction
 import cvxscreen as cs
 from cvxscreen.certificates.certificate import certify
 from cvxscreen.certificates.many import certify_lassos
+from cvxscreen.core.duality import margin_error
 from cvxscreen.core.lasso import Lasso
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
@@ -82,7 +83,10 @@ def test_the_gap_bounds_what_is_lost(intercept: bool, kind, offset: float) -> No
         ):
             here = problem.with_(C=value)
             assert float(exact(here, x) - exact(here, one.x)) <= gap
-            assert primal == pytest.approx(here.primal(x), rel=1e-12)
+            # Margins of data far from 0 are known to a rounding that is no such part of the sum.
+            slopes = here.losses.slope(here.design.forward(x))
+            room = 2.0 * float(np.abs(slopes) @ margin_error(here, x))
+            assert primal == pytest.approx(here.primal(x), rel=1e-12, abs=room)
         if not size and not offset:
             assert proofs.ok.all()
 
