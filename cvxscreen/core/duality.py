@@ -57,6 +57,13 @@ COPIED = 20_000_000
 """Entries of these columns at most (160 MB) where there are more coordinates than that."""
 STEPS_ON_CONES = 4
 """Steps at most of multipliers in second-order cones: two come down to rounding from close by."""
+SEARCHES = 4
+"""Times at most that terms are looked for along directions that those before left out."""
+DEPENDENT = 1e-8
+"""Singular values of rows, relative to the largest, that are taken for 0."""
+ALONG = 32
+"""Directions left out up to which they are followed as they are; more than that as coordinates,
+without a product of all rows by them."""
 NEAR = 0.05
 """Mobility from which on terms are tried first, alone."""
 
@@ -214,27 +221,64 @@ def balance(
     return _correct_residual(problem, found, target, mobility)
 
 
-def _movable(
-    problem: Problem, theta: Array, spread: bool = False
-) -> tuple[NDArray[np.intp], Array]:
+def _movable(problem: Problem, theta: Array) -> tuple[NDArray[np.intp], Array]:
     """Terms with the most room in their boxes, four for every free coordinate, and all terms' room.
 
     An infinite box counts as large as the slope is, so that ordinary terms are not passed over.
-    `spread` takes the four of each coordinate by itself: where every class or level has unpenalised
-    coordinates of its own, those with the most room of all may belong to a single one.
     """
-    losses, free = problem.losses, len(problem.free_index)
-    room = np.minimum(theta - losses.lo, losses.hi - theta)
-    weight = np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
+    room, weight = _room(problem, theta)
     inside = np.flatnonzero(weight > 0)
-    most = 4 * free
+    most = 4 * len(problem.free_index)
     if len(inside) > most:
-        if spread:
-            inside = inside[:: 1 + len(inside) * free // COPIED]
-            inside = inside[_largest(_free_rows(problem, inside) * weight[inside, None])]
-        else:
-            inside = inside[np.argpartition(-weight[inside], most)[:most]]
+        inside = inside[np.argpartition(-weight[inside], most)[:most]]
     return inside[np.argsort(-weight[inside])], room
+
+
+def _room(problem: Problem, theta: Array) -> tuple[Array, Array]:
+    """The room of all terms, and how much that of each is worth."""
+    losses = problem.losses
+    room = np.minimum(theta - losses.lo, losses.hi - theta)
+    return room, np.minimum(room, 1.0 + np.abs(theta)) * problem.sizes
+
+
+def _spanning(
+    problem: Problem, theta: Array
+) -> tuple[NDArray[np.intp], Array, float] | None:
+    """Terms with room that move the free coordinates in every direction, or None without such.
+
+    Those with the most room of all, and where they leave directions out (all belong to one class or
+    level with coordinates of its own, say, or sum and difference of two coordinates are what terms
+    have) the four that move most along each of those.
+
+    Returns
+    -------
+    index : array of int, shape (k,)
+    room : array, shape (n,)
+        Of all terms.
+    least : float
+        The smallest singular value of their rows.
+    """
+    order, room = _movable(problem, theta)
+    free = len(problem.free_index)
+    _, weight = _room(problem, theta)
+    inside = np.flatnonzero(weight > 0)
+    inside = inside[:: 1 + len(inside) * free // COPIED]
+    for _ in range(SEARCHES):
+        if not len(order):
+            return None
+        triangle = np.linalg.qr(_free_rows(problem, order), mode="r")  # half the time, with axes
+        _, values, axes = np.linalg.svd(triangle)
+        held = int(np.count_nonzero(values > DEPENDENT * values[0]))
+        if held == free:
+            return order, room, float(values[-1])
+        ways = _free_rows(problem, inside)
+        if free - held <= ALONG:
+            ways = ways @ axes[held:].T
+        more = inside[_largest(ways * weight[inside, None])]
+        if np.isin(more, order).all():
+            return None
+        order = np.union1d(order, more)
+    return None
 
 
 def _largest(rows: Array) -> NDArray[np.intp]:
@@ -397,16 +441,12 @@ def imbalance_cost(
         return _one_column(problem, theta, residual, residual_error, target, reach)
     if free > FEW and not problem.column_sizes[problem.free_index].all():
         return _if_exact(problem, theta, target)  # what no term has no slope takes up
-    for spread in (False, True):
-        order, room = _movable(problem, theta, spread)
-        rows = _free_rows(problem, order)
-        values = np.linalg.svd(rows.T, compute_uv=False) if len(order) else np.zeros(0)
-        if len(values) == free and values[-1] > 1e-8 * values[0]:
-            break
-    else:
+    found = _spanning(problem, theta)
+    if found is None:
         return _if_exact(problem, theta, target)
+    order, room, least = found
     most = float(np.linalg.norm(np.abs(residual) + residual_error))
-    bound = most / float(values[-1]) * (1.0 + 1e-6)
+    bound = most / least * (1.0 + 1e-6)
     if (room[order] < bound).any():
         return _if_exact(problem, theta, target)
     return bound * float(np.sum(reach[order]))

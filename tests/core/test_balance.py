@@ -175,6 +175,29 @@ def test_coordinates_of_which_others_terms_have_more_room() -> None:
     ) == np.inf
 
 
+def test_directions_that_the_terms_with_most_room_leave_out() -> None:
+    """Parts above and below a centre: their sum is what most terms have, few the difference.
+
+    The four with the most room have the sum for each coordinate, too.
+    """
+    columns = np.array([[1.0, 1.0]] * 100 + [[1.0, -1.0]] * 3)
+    n = len(columns)
+    problem = Problem(
+        Rows(np.zeros((n, 1)), np.ones(n), columns), Losses(np.ones(n), 0.0, 0.0, -1.0, 0.0),
+        Quadratic(np.r_[1.0, np.zeros(2)]), np.zeros(3),
+    )
+    theta = -np.repeat([0.5, 0.1], [100, 3])
+    target, off = -columns.T @ theta, np.array([1e-9, -1e-9])
+    cost = module.imbalance_cost(problem, theta, off, np.zeros(2), target, np.full(n, 2.0))
+    # The difference alone takes it up: 1e-9 in all of the three, which cost 2 each at least.
+    assert 2e-9 <= cost <= 1e-7
+    theta[100:] = 0.0  # no room: nothing moves along the difference
+    target = off - columns.T @ theta
+    assert module.imbalance_cost(
+        problem, theta, off, np.full(2, 1e-12), target, np.ones(n)
+    ) == np.inf
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_multipliers_take_up_what_slopes_alone_cannot(seed: int) -> None:
     """One slope inside its box and two coordinates out of balance: the equality's moves, too."""
