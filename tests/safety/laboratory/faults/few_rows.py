@@ -8,6 +8,8 @@ FORM = "solvers/test_dual_form.py"
 READ = "cvxpy_plugin/test_few_rows.py"
 dual = of("solvers/dual_form.py", f"{FORM}::test_both_have_one_optimum")
 distance = of("solvers/dual_form.py", f"{FORM}::test_absolute_values_are_two_terms_each")
+several = of("solvers/dual_form.py",
+             f"{FORM}::test_several_distances_are_pieces_between_their_centres")
 reads = of("cvxpy_plugin/recognise/few_rows.py",
            f"{READ}::test_the_answer_is_that_of_the_whole_problem")
 
@@ -17,8 +19,8 @@ FAULTS = (
     dual("the constant of the dual", DROPPED, " - 0.5 * float(curvature @ origin**2)", "",
          "the dual's value is not the problem's"),
     dual("what boxes without 0 are moved by", DROPPED,
-         "ends = [(box.low - origin)[alone]], [(box.high - origin)[alone]]",
-         "ends = [np.minimum(box.low, 0.0)[alone]], [np.maximum(box.high, 0.0)[alone]]",
+         "np.append((box.high - origin)[alone], pieces.lengths)",
+         "np.append(np.maximum(box.high, 0.0)[alone], pieces.lengths)",
          "a coordinate may leave its box"),
     dual("the tightest of two bounds", SWAPPED, "values[some] if rising else -values[some]",
          "-values[some] if rising else values[some]", "the weaker of two bounds is kept"),
@@ -33,9 +35,22 @@ FAULTS = (
          "a problem without a feasible point is called unbounded",
          f"{FORM}::test_constraints_that_nothing_satisfies"),
     distance("the cost of what lies above a distance", DROPPED,
-             "toll = far.factors * cost[t]", "toll = cost[t]", "twice the distance costs as much"),
-    distance("the two rows that hold it", SWAPPED, "0.5 * (press - pushed)",
-             "0.5 * (press + pushed)",
+             "np.where(other <= piece, 1.0, -1.0) * far.factors[other]",
+             "np.where(other <= piece, 1.0, -1.0)", "twice the distance costs as much"),
+    several("what the distances from centres ahead do", SIGN,
+            "np.where(other <= piece, 1.0, -1.0)", "np.where(other <= piece, 1.0, 1.0)",
+            "they grow on the way to their centres: another problem is solved"),
+    several("how far a piece between two centres goes", DROPPED,
+            "ends[within] = far.centres[1:][within[:-1]]", "ends[within] = box.high[x][within]",
+            "a distance that grows again is taken to shrink"),
+    several("where the square of a piece begins", DROPPED, "curvature[x] * pieces.bases",
+            "curvature[x] * origin[x]", "later pieces are too cheap"),
+    several("which distance takes what is left at a centre", SWAPPED,
+            "(rank < count[count > rank] - 1)", "(rank > 0)",
+            "an optimal answer is not certified"),
+    distance("the two rows that hold it", SWAPPED,
+             "return 0.5 * (press - pushed), 0.5 * (press + pushed)",
+             "return 0.5 * (press + pushed), 0.5 * (press - pushed)",
              "the wrong side of the distance presses"),
     distance("which coordinates may be such", STRICT, "same &= ~rises[t] & ", "same &= ",
              "a coordinate that may grow is held at the distance",
