@@ -183,7 +183,7 @@ class Distances(NamedTuple):
         equal = matrix[np.flatnonzero(zero)]
         rises |= np.bincount(equal.indices, minlength=d) > 0
         same = (others[1][match] == x) & (others[2][match] == factor) & (centres == -back)
-        same &= ~rises[t] & (box.low[x] <= centres) & (centres <= box.high[x])
+        same &= ~rises[t]
         index = np.flatnonzero(same)
         index = index[np.lexsort((centres[index], x[index]))]
         return cls(
@@ -191,20 +191,23 @@ class Distances(NamedTuple):
             others[4][match][index], of_left[index], others[3][match][index],
         )
 
-    def multipliers(self, x: Array, press: Array, left: Array) -> tuple[Array, Array]:
+    def multipliers(
+        self, x: Array, box: Box, press: Array, left: Array
+    ) -> tuple[Array, Array]:
         """Of the rows of both sides, where they `press` each t with so much together.
 
         x says with how much each: with all on the side where it is, and at a centre with what is
         `left` of the stationarity of x, shape (d,), which is changed.
         """
         away, pushed = x[self.points] - self.centres, np.zeros(len(press))
+        outside = (self.centres < box.low[self.points]) | (self.centres > box.high[self.points])
         order = np.lexsort((-np.abs(away), self.points))
         points = self.points[order]
         start = np.flatnonzero(np.append(True, points[1:] != points[:-1]))
         count = np.diff(np.append(start, len(points)))
         for rank in range(int(count.max(initial=0))):  # the nearest last
             some = order[start[count > rank] + rank]
-            beyond = (away[some] != 0.0) & (rank < count[count > rank] - 1)
+            beyond = outside[some] | ((away[some] != 0.0) & (rank < count[count > rank] - 1))
             here, most = self.points[some], press[some]
             pushed[some] = np.where(
                 beyond, -np.sign(away[some]) * most, np.clip(left[here], -most, most)
@@ -215,6 +218,8 @@ class Distances(NamedTuple):
 
 class Pieces(NamedTuple):
     """What an x with distances is made of: the way down from its first centre, and up from each.
+
+    Inside its box; of centres outside from where they come in.
 
     Attributes
     ----------
@@ -239,10 +244,10 @@ class Pieces(NamedTuple):
         first = np.flatnonzero(np.append(True, x[1:] != x[:-1])) if k else np.zeros(0, dtype=int)
         after = np.append(first[1:], k)
         group = np.repeat(np.arange(len(first)), after - first)
-        ends = box.high[x]
+        bases, ends = np.clip(far.centres, box.low[x], box.high[x]), box.high[x]
         within = np.append(x[1:] == x[:-1], False) if k else np.zeros(0, dtype=bool)
-        ends[within] = far.centres[1:][within[:-1]]
-        lengths = np.append(ends - far.centres, (far.centres - box.low[x])[first])
+        ends[within] = bases[1:][within[:-1]]
+        lengths = np.append(ends - bases, (bases - box.low[x])[first])
         # Every t of x with every piece of it: those passed grow on the way up, the others shrink.
         every, count = np.arange(k), (after - first)[group]
         piece = np.repeat(every, count)
@@ -256,7 +261,7 @@ class Pieces(NamedTuple):
         signs = np.append(np.ones(k), np.full(len(first), -1.0))
         return cls(
             np.append(x, x[first])[some], signs[some],
-            np.append(far.centres, far.centres[first])[some], lengths[some], tolls[some],
+            np.append(bases, bases[first])[some], lengths[some], tolls[some],
         )
 
     def filled(self, x: Array) -> Array:
@@ -290,8 +295,8 @@ class DualForm(NamedTuple):
     parts : Parts
     pieces : Pieces
     origin : array, shape (d,)
-        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0, and
-        the first centres of distances.
+        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0, or
+        to the first centre of distances.
     """
 
     problem: Problem
@@ -325,6 +330,7 @@ class DualForm(NamedTuple):
         curvature, cost = problem.quadratic.diagonal, problem.linear
         origin = np.clip(0.0, box.low, box.high)
         origin[far.points[::-1]] = far.centres[::-1]  # the first of each
+        origin = np.clip(origin, box.low, box.high)
         origin[far.sizes] = far.least(origin)
         rows, pieces = columns[alone], Pieces.of(far, box)
         x, signs = pieces.points, pieces.signs
@@ -386,7 +392,7 @@ class DualForm(NamedTuple):
         left = left - side.adjoint(mu)
         # What t costs is what both of its rows press with together.
         press = np.maximum(left[far.sizes] * far.factors, 0.0)
-        of_left, of_right = far.multipliers(x, press, left)
+        of_left, of_right = far.multipliers(x, box, press, left)
         mu[far.left] = of_left / far.factors / far.of_left
         mu[far.right] = of_right / far.factors / far.of_right
         # Left to the square of a coordinate it costs half of left^2 / d, left to a bound left times
