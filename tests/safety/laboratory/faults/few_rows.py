@@ -54,7 +54,7 @@ FAULTS = (
              "return 0.5 * (press - pushed), 0.5 * (press + pushed)",
              "return 0.5 * (press + pushed), 0.5 * (press - pushed)",
              "the wrong side of the distance presses"),
-    distance("which coordinates may be such", STRICT, "same &= ~rises[t] & ", "same &= ",
+    distance("which coordinates may be such", STRICT, "same &= ~rises[t]", "same &= True",
              "a coordinate that may grow is held at the distance",
              f"{FORM}::test_what_is_no_distance_is_left_alone"),
     reads("the cost of the columns in mixed squares", DROPPED,
