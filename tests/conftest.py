@@ -17,12 +17,13 @@ for _threads in (
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import random  # noqa: E402
-from collections import Counter  # noqa: E402
+from collections import defaultdict  # noqa: E402
 from collections.abc import Generator  # noqa: E402
 from importlib.metadata import version  # noqa: E402
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from covering import chosen  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
 SEED = 20130617
@@ -82,11 +83,10 @@ def sparse_methods_at_once() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is marked `long`, and half the cells of what is marked `table`.
+    """Leave out what is marked `long`, and most cells of what is marked `table` (`covering`).
 
-    Cells take turns as in the Thue-Morse sequence, which keeps step with none of the factors that
-    they are crossed of. Those that were asked for by name are all run, and what is `long` then says
-    that it waits; otherwise it is not even handed out, for thousands of skips cost ten seconds.
+    Those that were asked for by name are all run, and what is `long` then says that it waits;
+    otherwise it is not even handed out, for thousands of skips cost ten seconds.
     """
     every = config.getoption("--every")
     if every > 1:
@@ -94,23 +94,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = items[::every]
     if config.getoption("--long"):
         return
-    skip = pytest.mark.skip(reason="long: run with --long")
-    by_name = any("::" in argument for argument in config.args)
-    cells, waiting = Counter[str](), list[pytest.Item]()
+    waiting = {item for item in items if item.get_closest_marker("long")}
+    if any("::" in argument for argument in config.args):
+        for item in waiting:
+            item.add_marker(pytest.mark.skip(reason="long: run with --long"))
+        return
+    tables = defaultdict[str, list[pytest.Item]](list)
     for item in items:
-        waits = item.get_closest_marker("long") is not None
-        if item.get_closest_marker("table") and not by_name:
-            test = item.nodeid.partition("[")[0]
-            waits |= cells[test].bit_count() % 2 == 1
-            cells[test] += 1
-        if waits and by_name:
-            item.add_marker(skip)
-        elif waits:
-            waiting.append(item)
+        if item.get_closest_marker("table") and item not in waiting:
+            tables[item.nodeid.partition("[")[0]].append(item)
+    for cells in tables.values():
+        kept = chosen([cell.callspec.params for cell in cells])
+        waiting.update(cells)
+        waiting.difference_update(cells[number] for number in kept)
     if waiting:
-        left = set(waiting)
-        items[:] = [item for item in items if item not in left]
-        config.hook.pytest_deselected(items=waiting)
+        items[:] = [item for item in items if item not in waiting]
+        config.hook.pytest_deselected(items=list(waiting))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -31,6 +31,7 @@ def constant(loss: str, value: float = 3.7, mean: float = 0.0, n: int = 120) -> 
     return regression(X, np.full(n, value), loss=loss, intercept=True, **shape)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("value", [3.7, 1e-8, -2e6])
 @pytest.mark.parametrize("mean", [0.0, 100.0])

@@ -15,7 +15,7 @@ from cvxpy_plugin import fuzz
 
 import cvxscreen
 
-COUNT, LONG = 20, 2102
+COUNT, LONG = 15, 2107
 MENDED = {
     "flat": (
         10092, 10143,  # tight tolerances for a named solver, whose answer was not certified

@@ -274,6 +274,7 @@ def test_paths_of_a_kernel_that_end_early_are_left_to_programs(
     np.testing.assert_allclose(found.value, expected.value, atol=1e-4)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon", "squared_hinge"])
 @pytest.mark.parametrize("kernel", [None, "rbf"])
 @pytest.mark.parametrize("often", [2, 5])

@@ -93,6 +93,9 @@ ONE_ARRAY = tuple(
 HALVES = (0, pytest.param(1, marks=pytest.mark.long))
 """``array(case) % 2`` for ``parametrize``: even arrays in every run, odd ones with ``--long``."""
 
+QUARTERS = (0, *(pytest.param(part, marks=pytest.mark.long) for part in (1, 2, 3)))
+"""``array(case) % 4``: two arrays in every run, the other six with ``--long``."""
+
 
 def features(case: Case, rng: np.random.Generator) -> np.ndarray:
     """The data matrix of a case, dense float64 (representable in float32 where that is stored)."""

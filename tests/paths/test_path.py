@@ -35,6 +35,7 @@ def problems():
     }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("name", problems())
 @pytest.mark.parametrize("down", [False, True], ids=["up", "down"])
 @pytest.mark.parametrize("mode", ["certified", "safe"])

@@ -38,6 +38,7 @@ def model(loss: str, X: np.ndarray, y: np.ndarray, **kwargs: Any) -> Problem:
     return regression(X, y, loss=loss, intercept=True, **shape, **kwargs)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge", "absolute", "quantile", "huber"])
 @pytest.mark.parametrize("C", [0.1, 1.0, np.inf])
 @pytest.mark.parametrize("off", [FAR_OFF, np.full(5, 1e6)])

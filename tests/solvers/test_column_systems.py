@@ -43,6 +43,7 @@ def curved_rows(
     return CurvedRows.of(matrix, active, chosen, factor), plain
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("kind", ["dense", "sparse", "crowded"])
 @pytest.mark.parametrize("shape", [(120, 80), (90, 200), (0, 70)])
 @pytest.mark.parametrize("way", ["direct", "conjugate", "factor", "heavy"])

@@ -147,6 +147,7 @@ NORMS: dict[str, Any] = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("radius", [0.01, 1.0])
 @pytest.mark.parametrize("ridge", [0.0, 1.0])
 @pytest.mark.parametrize("loss", ["hinge", "absolute"])

@@ -31,6 +31,7 @@ def against_the_rest(
     )
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", ["hinge", "smoothed_hinge", "squared_hinge"])

@@ -32,6 +32,7 @@ def grid(X, y, intercept: bool, ends=(0.05, -2.5), count: int = 7):
     return 1.0 / (np.abs(X.T @ y).max() * np.logspace(*ends, count))
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int16])
 @pytest.mark.parametrize("name", SHAPES)

@@ -47,6 +47,7 @@ def test_it_stops_where_rounding_hides_every_step(loss: str) -> None:
     assert found.info["steps"] <= 120
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("C", [1e-6, 1e-3, 1.0, 1e3, 1e6])
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -83,6 +84,7 @@ SHAPES = {
 }
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("loss", LOSSES)
@@ -238,6 +240,7 @@ def square(loss: str, C: float, *, intercept: bool, n: int = 120) -> Problem:
     return regression(X, y, C=C, loss=loss, intercept=intercept)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("loss", ["absolute", "quantile", "epsilon"])
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
 @pytest.mark.parametrize("intercept", [False, True])

@@ -59,6 +59,7 @@ def is_optimal(problem: Problem, x: np.ndarray, theta: np.ndarray, tol: float) -
     assert abs(problem.primal(x) - other.value) <= proof.gap + other.certificate.gap
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("by_matrix", [False, True])
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("intercept", [False, True])

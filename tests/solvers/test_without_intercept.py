@@ -44,6 +44,7 @@ def test_it_is_the_problem_at_the_best_intercept(name: str) -> None:
         assert form.equivalent.primal(w) == pytest.approx(problem.primal(best), rel=1e-9)
 
 
+@pytest.mark.table
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("C", [1e-4, 0.02, 1.0])
 @pytest.mark.parametrize("name", SHAPES)

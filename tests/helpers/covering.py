@@ -1,0 +1,62 @@
+"""Which cells of a crossed table every run has: all pairs of levels of three factors and more.
+
+Most mistakes need one level, or two together, of what a test crosses; a few cells hold all those
+pairs, where all cells are their product. A list or a table of two factors is its own pairs: there
+every other cell is taken, by the Thue-Morse sequence, which keeps step with neither of the two.
+Where three levels together matter (an intercept, single precision and sparse rows, say) a table is
+not to be marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+
+Column = tuple[int, ...]
+"""The level of one factor in every cell, numbered as they come."""
+
+
+def level(value: object) -> Hashable:
+    """What makes `value` the same level again; of what has no hash, that it is the same object."""
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return type(value), value
+
+
+def factors(cells: Sequence[Mapping[str, object]]) -> list[Column]:
+    """Those parameters that tell the cells apart, without any that follows from another."""
+    columns: list[Column] = []
+    for name in cells[0]:
+        numbers: dict[Hashable, int] = {}
+        column = tuple(numbers.setdefault(level(c[name]), len(numbers)) for c in cells)
+        columns = [other for other in columns if not _follows(other, column)]
+        if len(numbers) > 1 and not any(_follows(column, other) for other in columns):
+            columns.append(column)
+    return columns
+
+
+def _follows(one: Column, other: Column) -> bool:
+    return len(set(zip(one, other, strict=True))) == len(set(other))
+
+
+def chosen(cells: Sequence[Mapping[str, object]]) -> list[int]:
+    """Which of `cells` (values by parameter) to run, in order.
+
+    Each time the first of those that hold most of the pairs that are still missing.
+    """
+    columns = factors(cells)
+    if len(columns) < 3:
+        return [number for number in range(len(cells)) if number.bit_count() % 2 == 0]
+    pairs = [
+        {(first, row[first], second, row[second])
+         for first, second in combinations(range(len(columns)), 2)}
+        for row in zip(*columns, strict=True)
+    ]
+    missing, kept = set[tuple[int, int, int, int]]().union(*pairs), list[int]()
+    while missing:
+        best = max(range(len(cells)), key=lambda number: len(pairs[number] & missing))
+        kept.append(best)
+        missing -= pairs[best]
+    return sorted(kept)
