@@ -105,6 +105,9 @@ class Rows:
         What to call the matrix in error messages.
     known : bool
         Whether the matrix has been checked: finite, C-contiguous float or canonical CSR.
+    roundings : int
+        How often each product ``a_ij x_j`` has been rounded before it is made, in `matrix` or in x;
+        bounds of rounding count it (`cvxscreen.designs.shift`).
 
     Raises
     ------
@@ -123,7 +126,9 @@ class Rows:
         *,
         name: str = "X",
         known: bool = False,
+        roundings: int = 0,
     ) -> None:
+        self.roundings = roundings
         self.matrix = matrix if known else stored(matrix, name)
         self.sparse = bool(sp.issparse(self.matrix))
         """Whether the data are stored as CSR."""
@@ -272,6 +277,7 @@ class Rows:
         unit = float(np.finfo(wide).eps)
         factor = 2.0 * (self.shape[1] + 6) * unit
         rounded = np.asarray(exact, dtype=np.float64)
+        factor += self.roundings * UNIT
         return rounded, 1.01 * factor * size + UNIT * np.abs(rounded)
 
     def adjoint_precise(self, theta: Array) -> tuple[Array, float]:
@@ -288,7 +294,8 @@ class Rows:
             parts = (self.matrix[rows], self.extra[rows])
             total += np.concatenate([part.astype(wide).T @ weights[rows] for part in parts])
         depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 5
-        return np.asarray(total, dtype=np.float64), 1.01 * depth * float(np.finfo(wide).eps)
+        factor = depth * float(np.finfo(wide).eps) + self.roundings * UNIT
+        return np.asarray(total, dtype=np.float64), 1.01 * factor
 
     def _wide_products(self, index: Index, x: Any) -> tuple[Any, Array]:
         """``<a_i, x>`` and ``sum_j |a_ij x_j|`` in extended precision; sparse rows stay sparse."""
@@ -324,7 +331,7 @@ class Rows:
             terms = int(np.diff(self.matrix.indptr).max(initial=0))
         else:
             terms = self.matrix.shape[1]
-        return gamma(terms + self.extra.shape[1] + 4)
+        return gamma(terms + self.extra.shape[1] + 4 + self.roundings)
 
     def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
         """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` are ``||a_i||``.
@@ -351,7 +358,7 @@ class Rows:
 
     def _factor_at(self, x: Array) -> float:
         """`forward_factor`, less where x has many zeros."""
-        return min(self.forward_factor, gamma(int(np.count_nonzero(x)) + 4))
+        return min(self.forward_factor, gamma(int(np.count_nonzero(x)) + 4 + self.roundings))
 
     def largest_forward_error(self, x: Array, sizes: Array) -> Array:
         """`forward_error` by Cauchy and Schwarz alone: no less than that, and without a look."""
@@ -381,7 +388,7 @@ class Rows:
             depth = max(int(column), min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1)
         else:
             depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1
-        return gamma(depth + 4)
+        return gamma(depth + 4 + self.roundings)
 
     @cached_property
     def entries_norm(self) -> float:
@@ -579,7 +586,8 @@ class Rows:
     def take_rows(self, index: Index) -> Rows:
         """The design made of the rows at `index`."""
         scale = None if self.scale is None else self.scale[index]
-        return Rows(self.matrix[index], scale, self.extra[index], known=self.sparse)
+        matrix, extra = self.matrix[index], self.extra[index]
+        return Rows(matrix, scale, extra, known=self.sparse, roundings=self.roundings)
 
     def take_columns(self, index: Index) -> Rows:
         """The design made of the coordinates at `index` (in the order of the columns)."""
@@ -587,7 +595,8 @@ class Rows:
         mask[index] = True
         p = self.matrix.shape[1]
         part = self.matrix[:, mask[:p]]
-        return Rows(part, self.scale, self.extra[:, mask[p:]], known=self.sparse)
+        extra = self.extra[:, mask[p:]]
+        return Rows(part, self.scale, extra, known=self.sparse, roundings=self.roundings)
 
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""

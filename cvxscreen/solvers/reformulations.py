@@ -51,6 +51,7 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic, ZeroQuadratic
 from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.shift import Shift
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.solution import Solution
 
@@ -112,13 +113,6 @@ class KeptForm:
 # -- features far from 0 --------------------------------------------------------------------------
 
 
-FAR = 30.0
-"""Features are centred whose mean is so many times their spread. (Absolute losses without a
-penalty, 300 x 5: a vertex is found in 10 ms at 0 and at 10, in 130 at 100, never at 100,000.)"""
-
-SAMPLE = 64
-"""Rows that tell centre and spread: any point near the data will do, so no pass is made."""
-
 WITHIN = 0.51
 """Of the centre, and its inverse: between them an entry is within a factor 2 of it."""
 
@@ -148,38 +142,20 @@ class Centred(NamedTuple):
     @classmethod
     def of(cls, problem: Problem) -> Centred | None:
         """`problem` centred; None where no feature is far off, or nothing could take it up."""
-        design, side = problem.design, problem.side
-        if not isinstance(design, Rows) or design.sparse or problem.penalty is not None:
+        side = problem.side
+        if problem.penalty is not None or not isinstance(problem.quadratic, Quadratic):
             return None
-        if not isinstance(problem.quadratic, Quadratic) or problem.drift or problem.imbalance:
+        if problem.drift or problem.imbalance:
             return None
         held = ~problem.quadratic.untouched
-        if held.all():
-            return None
-        n, p = design.matrix.shape
-        at = np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.intp)
-        few = np.hstack([design.matrix[at].astype(np.float64), design.extra[at]])
-        if side is not None:
+        if side is not None and not held.all():
             held = held | (abs(side.matrix).sum(axis=0) > 0)
-        free = _intercept(few, held)
-        if free is None:
+        shift = Shift.of(problem.design, held)
+        if shift is None:
             return None
-        rows = few[few[:, free] != 0.0]
-        points = np.sort(rows[:, :p] / rows[:, free, None], axis=0)
-        centre = points[len(rows) // 2]  # one of them: about it the same rows have the centre 0
-        far = (np.abs(centre) > FAR * points.std(axis=0)) & (points[0] < points[-1])
-        if not far.any():
-            return None
-        if not has_room(8 * n * p):
-            return None
-        centre = np.where(far, centre, 0.0)
-        column = design.matrix[:, free] if free < p else design.extra[:, free - p]
-        matrix = design.matrix - np.multiply.outer(column.astype(np.float64), centre)
-        mean = np.zeros(problem.d)
-        mean[:p] = centre
+        free, mean = shift.free, shift.mean
         equivalent = replace(
-            problem, design=Rows(matrix, design.scale, design.extra, known=True),
-            linear=problem.linear - problem.linear[free] * mean,
+            problem, design=shift.rows(), linear=problem.linear - problem.linear[free] * mean,
         )
         return cls(problem, equivalent, free, mean)
 
@@ -215,17 +191,6 @@ class Centred(NamedTuple):
             margins = self.equivalent.design.forward(found.x)
             theta = dual_feasible(self.equivalent, theta, margins=margins, x=found.x)[0]
         return found.carried_to(self.problem, x, theta, found.multipliers, tol)
-
-
-def _intercept(few: Array, held: NDArray[np.bool_]) -> int | None:
-    """A coordinate that is not `held`, by squares or constraints, and one number in `few` rows.
-
-    But for its sign, which may be a label's, and for rows of a penalty, which it is not in.
-    """
-    size = np.abs(few)
-    one = size.max(axis=0, initial=0.0)
-    found = np.flatnonzero(~held & (one > 0.0) & ((size == one) | (size == 0.0)).all(axis=0))
-    return int(found[-1]) if len(found) else None
 
 
 # -- a lasso with an intercept --------------------------------------------------------------------
