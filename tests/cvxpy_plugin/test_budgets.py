@@ -466,7 +466,7 @@ def slack_limits(n: int, d: int, seed: int, loose: float = 3.0) -> tuple[cp.Prob
 @pytest.mark.parametrize("loose", [3.0, 1.0])
 def test_a_budget_that_does_not_bind_is_not_solved_for(loose: float) -> None:
     """Its level may lie anywhere, and what was assumed of its losses be wrong in every round."""
-    problem, limits = slack_limits(6_000, 12, 0, loose)
+    problem, limits = slack_limits(3_000, 12, 0, loose)
     problem.solve(method="screen")
     report, value = cvxscreen.Report.of(problem), problem.value
     duals = [limit.dual_value for limit in limits]
@@ -562,7 +562,7 @@ def test_at_other_costs_no_rule_runs_again(name: str, monkeypatch: pytest.Monkey
 
 def test_at_other_levels_no_rule_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A frontier: limits in parameters, with a weight in the objective, both or one by one."""
-    R, risk = returns(3_000, 6, 4)
+    R, risk = returns(1_500, 6, 4)
     w, limit, bound, weight = cp.Variable(6), *(cp.Parameter(nonneg=True) for _ in range(3))
     problem = cp.Problem(
         cp.Maximize(R.mean(axis=0) @ w - weight * cp.norm1(w - 1 / 6)),

@@ -223,7 +223,6 @@ def _whole_numbers(n: int, d: int, sparse: bool) -> Any:
     return sp.csr_array((X.ravel(), full.indices, full.indptr), shape=(n, d))
 
 
-@pytest.mark.table
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize(("n", "d"), [(300, 4), (40, 330)])
 @pytest.mark.parametrize("name", ["absolute", "hinge", "huber", "slack", "largest", "rows", "many"])

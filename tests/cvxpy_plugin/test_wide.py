@@ -303,9 +303,9 @@ def test_what_takes_long_within_a_budget_is_left_to_cvxpy(
     monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.OF_BUDGET", 0.0)
     monkeypatch.setattr("cvxscreen.cvxpy_plugin.plugin.CROWDED", 2.0)
     monkeypatch.setattr("cvxscreen.cvxpy_plugin.request.STEP_ASIDE", True)
-    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.COLUMNS", 0.0)
-    monkeypatch.setitem(HELD, "norm1", BUDGETS["norm1"])
-    found = problem("absolute", "norm1")
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.size.BLOCKS", 0.0)
+    monkeypatch.setitem(HELD, "blocks", BUDGETS["blocks"])
+    found = problem("absolute", "blocks")
     found.solve(method="screen")
     report = cs.Report.of(found)
     assert not report.recognised

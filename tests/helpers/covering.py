@@ -44,7 +44,8 @@ def _follows(one: Column, other: Column) -> bool:
 def chosen(cells: Sequence[Mapping[str, object]]) -> list[int]:
     """Which of `cells` (values by parameter) to run, in order.
 
-    Each time the first of those that hold most of the pairs that are still missing.
+    Each time one that holds most of the pairs that are still missing, and of those the first whose
+    pairs were taken least: so also three levels meet in many ways.
     """
     columns = factors(cells)
     if len(columns) < 3:
@@ -54,9 +55,11 @@ def chosen(cells: Sequence[Mapping[str, object]]) -> list[int]:
          for first, second in combinations(range(len(columns)), 2)}
         for row in zip(*columns, strict=True)
     ]
-    missing, kept = set[tuple[int, int, int, int]]().union(*pairs), list[int]()
-    while missing:
-        best = max(range(len(cells)), key=lambda number: len(pairs[number] & missing))
+    taken, kept = dict.fromkeys(set().union(*pairs), 0), list[int]()
+    while not all(taken.values()):
+        counts = [[taken[pair] for pair in cell] for cell in pairs]
+        best = min(range(len(cells)), key=lambda k: (-counts[k].count(0), sum(counts[k])))
         kept.append(best)
-        missing -= pairs[best]
+        for pair in pairs[best]:
+            taken[pair] += 1
     return sorted(kept)
