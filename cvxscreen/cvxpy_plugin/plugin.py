@@ -93,6 +93,9 @@ its own tolerances from all, 6 and 5 s for 2 and 0.8."""
 
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
 
+UNBOUNDED = "the reduced problem was not solved to optimality (unbounded)"
+"""Why nothing was written of a problem that the built-in engine has found a way down of."""
+
 OF_NORMS = "sums of norms of rows are for the built-in engine only, in certified mode"
 
 
@@ -281,8 +284,9 @@ def plain_after_failure(
     """
     named = not (request.builtin or request.solver is None)
     first = chosen_solver(None, request.options)
-    only = problem.is_lp()  # for which Clarabel is CVXPY's choice as well
-    solvers = [None] if named or first is None else [first] if only else [first, None]
+    # Of a linear program Clarabel is CVXPY's choice as well, and unnamed compiles for later calls.
+    only = named or first is None or problem.is_lp()
+    solvers = [None] if only else [first, None]
     if history(problem).answered is not None:
         solvers.reverse()
     return best_plain(problem, request, reason, screened, solvers)
@@ -315,6 +319,8 @@ def best_plain(
         answers.append(StoredAnswer.of(problem))
         if problem.status in cp.settings.INF_OR_UNB and problem.constraints:
             break  # without constraints that word of a solver is a numerical failure
+        if problem.status == cp.UNBOUNDED and reason == UNBOUNDED:
+            break  # but for the engine's own
     if not answers:
         raise failures[-1]
     best = min(answers, key=StoredAnswer.rank)
@@ -637,6 +643,8 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
             request.say(shown)
             return shown
     if solution.status not in ("optimal", "inaccurate") and not limited:
+        if solution.status == "unbounded":
+            return UNBOUNDED
         return f"the reduced problem was not solved to optimality ({solution.status})"
     last = None if cvxpy_solver is None else cvxpy_solver.problem_solved
     if cvxpy_solver is not None and last is None and cvxpy_solver.failure:

@@ -18,6 +18,8 @@ from cvxpy_plugin.zoo import SPELLINGS, Data
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin import plugin
+from cvxscreen.cvxpy_plugin.request import Request, plain
 
 cvxpy_plugin.register()
 
@@ -186,6 +188,26 @@ def test_the_engine_finding_no_solution_is_the_end_of_screening(
     assert report.recognised == (not pull)
     assert report.reason.endswith("(unbounded)" if pull else "satisfies its constraints")
     assert not asked
+
+
+def test_two_words_for_unbounded_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine's and one solver's; one solver's alone is asked of another one."""
+    asked: list[Any] = []
+
+    def counted(problem: Any, request: Any, reason: str, solver: Any) -> Any:
+        asked.append(solver)
+        return plain(problem, request, reason, solver)
+
+    monkeypatch.setattr(plugin, "plain", counted)
+    data = Data()
+    loss = cp.sum(cp.huber(data.X @ data.w - data.r))
+    problem = cp.Problem(cp.Minimize(loss - 1e5 * data.w[0]))
+    assert problem.solve(method="screen", always=True) == -np.inf
+    assert problem.status == cp.UNBOUNDED
+    assert len(asked) == 1
+    request = Request(None, "certified", 1e-6, False, {})
+    assert plugin.plain_after_failure(problem, request, "no answer") == -np.inf
+    assert len(asked) == 3
 
 
 def unbounded(beside: Callable[[Any], Any]) -> Any:
