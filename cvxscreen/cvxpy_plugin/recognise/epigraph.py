@@ -152,9 +152,10 @@ def _groups(
         order = np.lexsort((-height, key), axis=1)
         place, factor = (np.take_along_axis(part, order, axis=1) for part in (place, factor))
         data = (~bare[place]).sum(axis=1)
-        shapes = np.unique(np.column_stack([data, tally.square[index] > 0]), axis=0)
-        for count, curved in shapes:
-            here = (data == count) & ((tally.square[index] > 0) == curved)
+        squared = tally.square[index] > 0
+        for shape in np.flatnonzero(np.bincount(2 * data + squared)):
+            count, curved = divmod(int(shape), 2)
+            here = (data == count) & (squared == curved)
             width = min(count + 1, int(k))
             group = _scaled_rows(draft, place[here][:, :width], factor[here][:, :width])
             at = place[here][:, :width]
