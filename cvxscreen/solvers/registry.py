@@ -80,6 +80,14 @@ of the ratio's square 0.4 to 0.9, at 0.05 to 0.1 0.4 to 1.4, from 0.12 on 0.6 to
 losses 0.6 to 0.9 at 0.015 and 1 to 1.7 at 0.04."""
 
 
+GIVEN_UP = 400.0
+"""`beginning.hardness` from which on coordinate descent is given up over dense rows, more than
+coordinates, whose terms end on parabolas. Huber, CPU seconds, with it and without: at 150 and 250
+2,400 x 2,000 0.7 and 1.8, 1.1 and 1.9, 3,000 x 2,000 0.7 and 1.3, 1.1 and 1.7; at 400 2,000 x 500
+0.37 and 0.05, 3,000 x 1,300 0.91 and 0.40, 4,000 x 1,900 1.7 and 0.9, at 1,500 7.7 and 1.1; at 500
+3,000 x 2,000 2.9 and 1.4; 2,000 x 2,000 the same."""
+
+
 def _slow_at_the_end(problem: Problem) -> bool:
     """Whether an L1 term meets losses that have a kink."""
     return isinstance(problem.penalty, L1) and bool((problem.losses.q == 0).any())
@@ -310,12 +318,25 @@ def begins_by_descent(problem: Problem) -> bool:
     """Whether a cold solve of `problem` is best begun with coordinate descent.
 
     Over dense rows with few coordinates Newton steps cost next to nothing; there only where the
-    problem is easy.
+    problem is easy. Nor where it would be given up.
     """
     if not isinstance(problem.design, Rows):
         return False
     pays = problem.design.sparse or problem.d > segments.NARROW or _easy(problem)
+    if pays and _on_parabolas(problem):
+        pays = loaded("cvxscreen.solvers.beginning:hardness")(problem) < GIVEN_UP
     return pays and bool(loaded("cvxscreen.solvers.dual_active_set:DualIterate").takes(problem))
+
+
+def _on_parabolas(problem: Problem) -> bool:
+    """Whether the losses of dense rows, more than coordinates, have their parabola at 0 residual.
+
+    Most terms of Huber's loss end on it, and coordinate descent meets all of their eigenvalues.
+    """
+    f, (n, d) = problem.losses, problem.design.shape
+    if problem.design.sparse or n <= d or not f.ends("q")[0] > 0.0:
+        return False
+    return bool(f.ends("lo")[1] < 0.0 < f.ends("hi")[0])
 
 
 def _easy(problem: Problem) -> bool:

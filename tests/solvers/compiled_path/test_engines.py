@@ -21,6 +21,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.datasets import two_gaussians
 from cvxscreen.paths import path as path_run
 from cvxscreen.solvers import dual_coordinate_descent, registry, solve, solve as solving
+from cvxscreen.solvers.beginning import hardness
 from cvxscreen.solvers.compiled_path import segments
 
 X, Y = two_gaussians(700, 5, bayes_error=0.1)
@@ -325,6 +326,28 @@ def test_easy_problems_are_left_to_coordinate_descent(monkeypatch) -> None:
     assert "epochs" in found.rounds[0].solver_info
     # Systems of size five cost next to nothing.
     assert not registry.begins_by_descent(cvxscreen.svm(X, Y, C=1e-5))
+
+
+def test_coordinate_descent_is_not_begun_where_it_would_be_given_up() -> None:
+    """Huber's loss where C is large, over tall dense rows; whatever the scale of the data."""
+    rng = np.random.default_rng(5)
+    A = rng.standard_normal((400, 200))
+    y = A @ rng.standard_normal(200)
+    for scale in (1e-3, 1.0, 1e3):
+        easy, hard = (
+            cvxscreen.regression(scale * A, y, loss="huber", C=C / scale**2, intercept=True)
+            for C in (0.1, 10.0)
+        )
+        assert hardness(easy) < registry.GIVEN_UP < hardness(hard)
+        assert registry.begins_by_descent(easy)
+        assert not registry.begins_by_descent(hard)
+    others = (
+        cvxscreen.regression(sp.csr_matrix(A), y, loss="huber", C=10.0, intercept=True),
+        cvxscreen.regression(A[:150], y[:150], loss="huber", C=10.0, intercept=True),
+        cvxscreen.svm(A, np.sign(y), loss="squared_hinge", C=10.0, intercept=True),
+        cvxscreen.regression(A, y, C=10.0, intercept=True),
+    )
+    assert all(map(registry.begins_by_descent, others))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
