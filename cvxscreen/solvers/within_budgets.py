@@ -235,13 +235,14 @@ class _Columns(Immutable):
 def _over_columns(
     objective: Problem, budgets: Sequence[Problem], columns: _Columns, limits: Limits,
     max_steps: int,
-) -> WithinBudgets | None:
+) -> WithinBudgets | NothingWithin | None:
     """`within_budgets` over some coordinates, the others 0 until their reduced costs object.
 
     A restriction: what is optimal over the chosen coordinates is so over all of them if every
     other one has a reduced cost of the sign that its constraint allows, which is its multiplier.
     Half as many as there are come in at once; one that is 0 by its reduced cost goes, but only
-    once. None where that takes too many of them, or nothing is feasible.
+    once. Where nothing is within the budgets the same holds of the proof of it, and its reduced
+    costs say which coordinates may help. None where that takes too many of them.
     """
     side, k = objective.side, len(columns.at)
     if side is None:
@@ -258,9 +259,8 @@ def _over_columns(
         small = [with_features(part, features) for part in bare]
         small[0] = replace(small[0], side=_with_rows(side, rows, features))
         found = _over_all(small[0], small[1:], limits, min(max_steps, COLUMN_STEPS))
-        if not isinstance(found, WithinBudgets):
+        if found is None:
             return None
-        steps += found.steps
         x, multipliers = np.zeros(objective.d), np.zeros(len(side.offset))
         x[features], multipliers[rows] = found.x, found.multipliers
         multipliers[columns.rows] = 0.0
@@ -269,6 +269,14 @@ def _over_columns(
         if not len(wrong):
             multipliers[columns.rows] = np.maximum(reduced, 0.0)
             multipliers[rows] = found.multipliers
+        if isinstance(found, NothingWithin):
+            if not len(wrong):
+                return replace(found, x=x, multipliers=multipliers)
+            # What makes the proof fail that nothing is within them; all that there are may be few.
+            used[wrong[np.argsort(reduced[wrong])][: max(int(used.sum()), 1)]] = True
+            continue
+        steps += found.steps
+        if not len(wrong):
             return replace(found, x=x, multipliers=multipliers, steps=steps)
         value = np.abs(x[columns.at])
         zero = used & ~stays & (value <= PRICED * value.max(initial=0.0))
@@ -280,15 +288,17 @@ def _over_columns(
 
 
 def _reduced_costs(
-    objective: Problem, budgets: Sequence[Problem], found: WithinBudgets, x: Array,
-    multipliers: Array, columns: _Columns,
+    objective: Problem, budgets: Sequence[Problem], found: WithinBudgets | NothingWithin,
+    x: Array, multipliers: Array, columns: _Columns,
 ) -> tuple[Array, Array]:
     """The gradient of the Lagrangian at the columns, in units of their constraints' entries.
 
     And the sum of the sizes of what it is the sum of. `multipliers` are 0 for the constraints of
-    the columns themselves.
+    the columns themselves. Of a proof that nothing is within the budgets, that of the constraints.
     """
-    parts = [objective.linear, objective.quadratic.apply(x)]
+    parts = []
+    if isinstance(found, WithinBudgets):
+        parts = [objective.linear, objective.quadratic.apply(x)]
     for part, slopes, weight in zip(
         (objective, *budgets), found.slopes, (1.0, *found.weights), strict=True
     ):

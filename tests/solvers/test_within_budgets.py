@@ -190,14 +190,49 @@ def test_columns_of_a_spread_out_optimum_are_all_taken(few_columns: list[int]) -
     assert objective.primal(found.x) == pytest.approx(value, rel=1e-7)
 
 
-def test_columns_that_reach_no_feasible_point_are_given_up(few_columns: list[int]) -> None:
-    objective, budget = budgeted(0.6, n=900, d=160, seed=4)
+def hedged(level: float, n: int = 900, d: int = 300) -> tuple[Problem, Problem]:
+    """Assets of a few factors: within little risk are few mixtures, and the first columns none.
+
+    At a level of 0 each loses, the first one least.
+    """
+    objective, budget = budgeted(level, n=n, d=d)
+    rng, rows = np.random.default_rng(0), budget.design.dense(np.arange(n)).copy()
+    factors = rng.standard_normal((n, 12)) @ rng.standard_normal((12, d))
+    rows[:, :d] = 0.3 * factors + 0.1 * rng.standard_normal((n, d)) - 0.02 * rng.random(d)
+    equal = np.sort(rows[:, :d].mean(axis=1))[-n // 10:].mean()
+    objective = replace(objective, linear=np.r_[rows[:, :d].mean(axis=0), 0.0])
+    if not level:
+        rows[:, :d] = 1.0 + np.abs(rows[:, :d]) * (np.arange(d) > 0)
+    return objective, replace(budget, design=Rows(rows), constant=-level * equal)
+
+
+@pytest.mark.parametrize("level", [0.2, 0.0])
+def test_columns_that_hold_no_feasible_point_get_those_that_may(
+    level: float, few_columns: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the reduced costs of the proof that nothing is; without such columns it is one of all."""
+    objective, budget = hedged(level)
+    kinds, counted = [], budgets._over_all
+
+    def named(*given: object) -> object:
+        kinds.append(counted(*given))
+        return kinds[-1]
+
+    monkeypatch.setattr(budgets, "_over_all", named)
     found = within_budgets(objective, [budget])
-    whole = budgets._over_all(objective, [budget], UNLIMITED, 100)
-    assert few_columns[0] < objective.d
+    assert max(few_columns) < 0.5 * objective.d
+    assert isinstance(kinds[0], NothingWithin)
+    whole = counted(objective, [budget], UNLIMITED, 100)
     assert type(found) is type(whole)
-    if isinstance(found, WithinBudgets):
+    if level:
         assert objective.primal(found.x) == pytest.approx(objective.primal(whole.x), rel=1e-8)
+        return
+    # Farkas: what must not be positive is, by multipliers that no coordinate can change it by.
+    pull = found.weights[0] * (budget.linear + budget.design.adjoint(found.slopes[1]))
+    left = pull - objective.side.adjoint(found.multipliers)
+    assert np.abs(left).max() <= 1e-6 * np.abs(pull).max()
+    assert (found.multipliers[1:] >= 0.0).all()
+    assert found.weights[0] * budget.constant - found.multipliers @ objective.side.offset > 0.0
 
 
 @pytest.mark.parametrize("kind", ["absolute", "huber", "constraints"])
