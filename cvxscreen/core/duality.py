@@ -748,6 +748,22 @@ def free_load(problem: Problem, theta: Array) -> Array:
     return np.asarray(problem.column_sizes[free] * size)
 
 
+def _multipliers_error(problem: Problem, mu: Array) -> Array:
+    """Rounding bound of ``F' mu`` on the unpenalised coordinates j, shape (m,).
+
+    None where one multiplier alone presses, by a factor of 1, as a bound of a coordinate does.
+    """
+    side, free, d = problem.side, problem.free_index, problem.d
+    pressing = np.flatnonzero(mu)
+    if side is None or not len(pressing):
+        return np.zeros(len(free))
+    rows, parts = side.matrix[pressing], np.abs(mu[pressing])
+    counts = np.bincount(rows.indices, minlength=d)
+    rounded = (counts > 1) | (np.bincount(rows.indices, np.abs(rows.data) != 1.0, d) > 0)
+    error = gamma(int(counts.max(initial=0)) + 8) * (abs(rows).T @ parts)
+    return np.where(rounded, error, 0.0)[free]
+
+
 def feasible_share(
     problem: Problem, theta: Array, At_theta: Array, At_theta_error: float = 0.0
 ) -> tuple[float, Array]:
@@ -871,6 +887,11 @@ def _assemble(
         residual = dual_residual[quadratic.free]
         residual_error = factor * free_load(problem, theta)
         residual_error += UNIT * np.abs(residual)
+        if problem.side is not None:
+            residual_error += _multipliers_error(problem, mu)
+            before = (At_theta + linear)[quadratic.free]
+            both = (At_theta[quadratic.free] != 0.0) & (linear[quadratic.free] != 0.0)
+            residual_error += UNIT * np.where(both, np.abs(before), 0.0)
         target = linear[quadratic.free]
         imbalance_gap = imbalance_cost(
             problem, theta, residual, residual_error + problem.imbalance, target, reach

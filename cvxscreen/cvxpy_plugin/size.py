@@ -1098,8 +1098,9 @@ class _Walk:
             norms=self.summed_norms if of_norms else 0.0,
             parametric=self.parametric,
         )
-        coupled, between = self._coupled()
-        low_rank = coupled > 0.0 and self.square_rows > 1.0 and not self.tolled
+        square_rows = self._square_rows()
+        coupled, between = self._coupled(square_rows)
+        low_rank = coupled > 0.0 and square_rows > 1.0 and not self.tolled
         between = 0.0 if self.squares else between
         found = found._replace(coupled=coupled, low_rank=low_rank, linear_rows=between)
         if not (found.quadratic or self.squares):
@@ -1114,13 +1115,19 @@ class _Walk:
         found = found._replace(compiled=self._compiled(found, coordinates, held))
         return found._replace(needs=self._needs(found, tall, broad))
 
-    def _coupled(self) -> tuple[float, float]:
+    def _square_rows(self) -> float:
+        """Rows of squares: of data, and of the few factors that equations with others define."""
+        few = FEW_BETWEEN * sum(self.sizes.values())
+        factors = (self.sizes[key] for key in self.squared & self.equal)
+        return self.square_rows + sum(size for size in factors if size <= few)
+
+    def _coupled(self, square_rows: float) -> tuple[float, float]:
         """Entries of the variables where few rows or squares couple them, and these; else 0."""
         others = self.conic or self.foreign or self.spectral or self.running or self.in_blocks
         if others or (self.own_kinks and not self.other_rows):  # squares beside an L1 norm, say
             return 0.0, 0.0
         entries = sum(self.sizes.values())
-        rows = self.other_rows + self.square_rows + max(self.kinked - self.own_kinks, 0.0)
+        rows = self.other_rows + square_rows + max(self.kinked - self.own_kinks, 0.0)
         few = 0.0 < rows <= min(FEW_BETWEEN * entries, MOST_BETWEEN)
         return (entries, rows) if few else (0.0, 0.0)
 

@@ -19,7 +19,10 @@ whose conjugate is the cost of ``x_j`` in its box: the dual of a support vector 
 that machine, with a hinge for each sample. A coordinate t that two rows hold above ``|x_j - v|``
 and that only costs, or takes from what inequalities leave (a portfolio's leverage or turnover), is
 two such terms in the place of x_j and t: ``x_j = v + p - m`` and ``t = p + m`` with ``p, m >= 0``,
-of which one is 0 at the optimum: ``x_j^2`` is taken as if it always were.
+of which one is 0 at the optimum: ``x_j^2`` is taken as if it always were. Of several such t, of
+leverage and turnover, x_j is a term for each piece between their centres, and each t grows or
+shrinks with it: as no t pays, what a piece costs grows from one to the next away from the first
+centre, and no piece is used before the one that leads to it is full.
 
 Most terms are on a linear piece at the optimum, since most ``x_j`` are at an end of their box, and
 are left out as those of any problem. The slopes of the terms are x itself, inside its box whatever
@@ -107,6 +110,8 @@ class Box(NamedTuple):
 class Distances(NamedTuple):
     """Coordinates t that two rows hold above multiples of ``|x - v|``, with the others x.
 
+    In the order of x, and of v where x has several.
+
     Attributes
     ----------
     points, sizes : arrays of int, shape (k,)
@@ -140,7 +145,7 @@ class Distances(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, box: Box) -> Distances:
-        """Those of a problem, one for each x at most; t only costs, or uses up inequalities."""
+        """Those of a problem; t only costs, or uses up inequalities."""
         side: Any = problem.side
         d, matrix = problem.d, sp.csr_array(side.matrix)
         free = np.isinf(box.low) & np.isinf(box.high) & (problem.quadratic.diagonal == 0.0)
@@ -166,7 +171,6 @@ class Distances(NamedTuple):
         match = right[t]
         good = (match >= 0) & (np.bincount(t, minlength=d)[t] == 1)
         good &= np.bincount(others[0], minlength=d)[t] == 1
-        good &= np.bincount(x, minlength=d)[x] == 1
         t, x, factor, of_left, left, match = (
             part[good] for part in (t, x, factor, of_left, left, match)
         )
@@ -179,11 +183,90 @@ class Distances(NamedTuple):
         equal = matrix[np.flatnonzero(zero)]
         rises |= np.bincount(equal.indices, minlength=d) > 0
         same = (others[1][match] == x) & (others[2][match] == factor) & (centres == -back)
-        same &= ~rises[t] & (box.low[x] <= centres) & (centres <= box.high[x])
+        same &= ~rises[t]
+        index = np.flatnonzero(same)
+        index = index[np.lexsort((centres[index], x[index]))]
         return cls(
-            x[same], t[same], centres[same], factor[same], left[same], others[4][match][same],
-            of_left[same], others[3][match][same],
+            x[index], t[index], centres[index], factor[index], left[index],
+            others[4][match][index], of_left[index], others[3][match][index],
         )
+
+    def multipliers(
+        self, x: Array, box: Box, press: Array, left: Array
+    ) -> tuple[Array, Array]:
+        """Of the rows of both sides, where they `press` each t with so much together.
+
+        x says with how much each: with all on the side where it is, and at a centre with what is
+        `left` of the stationarity of x, shape (d,), which is changed.
+        """
+        away, pushed = x[self.points] - self.centres, np.zeros(len(press))
+        outside = (self.centres < box.low[self.points]) | (self.centres > box.high[self.points])
+        order = np.lexsort((-np.abs(away), self.points))
+        points = self.points[order]
+        start = np.flatnonzero(np.append(True, points[1:] != points[:-1]))
+        count = np.diff(np.append(start, len(points)))
+        for rank in range(int(count.max(initial=0))):  # the nearest last
+            some = order[start[count > rank] + rank]
+            beyond = outside[some] | ((away[some] != 0.0) & (rank < count[count > rank] - 1))
+            here, most = self.points[some], press[some]
+            pushed[some] = np.where(
+                beyond, -np.sign(away[some]) * most, np.clip(left[here], -most, most)
+            )
+            left[here] -= pushed[some]
+        return 0.5 * (press - pushed), 0.5 * (press + pushed)
+
+
+class Pieces(NamedTuple):
+    """What an x with distances is made of: the way down from its first centre, and up from each.
+
+    Inside its box; of centres outside from where they come in.
+
+    Attributes
+    ----------
+    points : array of int, shape (p,)
+        The coordinate x.
+    signs, bases, lengths : arrays, shape (p,)
+        Which way, from where, and how far at most.
+    tolls : sparse array, shape (p, k)
+        By how much each t grows along the piece.
+    """
+
+    points: Index
+    signs: Array
+    bases: Array
+    lengths: Array
+    tolls: Any
+
+    @classmethod
+    def of(cls, far: Distances, box: Box) -> Pieces:
+        """Those of all x with distances; none of length 0."""
+        x, k = far.points, len(far.points)
+        first = np.flatnonzero(np.append(True, x[1:] != x[:-1])) if k else np.zeros(0, dtype=int)
+        after = np.append(first[1:], k)
+        group = np.repeat(np.arange(len(first)), after - first)
+        bases, ends = np.clip(far.centres, box.low[x], box.high[x]), box.high[x]
+        within = np.append(x[1:] == x[:-1], False) if k else np.zeros(0, dtype=bool)
+        ends[within] = bases[1:][within[:-1]]
+        lengths = np.append(ends - bases, (bases - box.low[x])[first])
+        # Every t of x with every piece of it: those passed grow on the way up, the others shrink.
+        every, count = np.arange(k), (after - first)[group]
+        piece = np.repeat(every, count)
+        before = np.cumsum(count) - count
+        other = np.arange(len(piece)) + np.repeat(first[group] - before, count)
+        up = np.where(other <= piece, 1.0, -1.0) * far.factors[other]
+        places = np.append(piece, k + group), np.append(other, every)
+        shape = (k + len(first), k)
+        tolls = sp.csr_array(sp.coo_array((np.append(up, far.factors), places), shape=shape))
+        some = np.flatnonzero(lengths > 0.0)
+        signs = np.append(np.ones(k), np.full(len(first), -1.0))
+        return cls(
+            np.append(x, x[first])[some], signs[some],
+            np.append(bases, bases[first])[some], lengths[some], tolls[some],
+        )
+
+    def filled(self, x: Array) -> Array:
+        """How much of each piece leads to `x`, shape (p,)."""
+        return np.clip(self.signs * (x[self.points] - self.bases), 0.0, self.lengths)
 
 
 class Parts(NamedTuple):
@@ -208,16 +291,18 @@ class DualForm(NamedTuple):
     problem, equivalent : Problem
         The coordinates of `equivalent` are the slopes of the terms of `problem`, then the
         multipliers of the rows between its coordinates. Its terms are the coordinates that are
-        terms by themselves, then the parts above, and those below, the centres of distances.
+        terms by themselves, then the pieces of those with distances.
     parts : Parts
+    pieces : Pieces
     origin : array, shape (d,)
-        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0, and
-        the centres of distances.
+        Where the losses of `equivalent` have their slope 0: the point of the box nearest to 0, or
+        to the first centre of distances.
     """
 
     problem: Problem
     equivalent: Problem
     parts: Parts
+    pieces: Pieces
     origin: Array
 
     @property
@@ -244,27 +329,22 @@ class DualForm(NamedTuple):
             columns[:, n:] = frame.toarray().T
         curvature, cost = problem.quadratic.diagonal, problem.linear
         origin = np.clip(0.0, box.low, box.high)
-        origin[far.points], origin[far.sizes] = far.centres, 0.0
-        pull = cost + curvature * origin  # the slope at the origin
-        rows, kinks, bends = columns[alone], [pull[alone]], [curvature[alone]]
-        ends = [(box.low - origin)[alone]], [(box.high - origin)[alone]]
-        x, t, none = far.points, far.sizes, np.zeros(len(far.points))
+        origin[far.points[::-1]] = far.centres[::-1]  # the first of each
+        origin = np.clip(origin, box.low, box.high)
+        origin[far.sizes] = far.least(origin)
+        rows, pieces = columns[alone], Pieces.of(far, box)
+        x, signs = pieces.points, pieces.signs
         if len(x):
-            own = columns[x]
-            size = sp.diags_array(far.factors) @ columns[t]
-            stacked = [rows, size + own, size - own]
-            rows = np.vstack(stacked) if isinstance(rows, np.ndarray) else sp.csr_matrix(
-                sp.vstack(stacked)
+            moved = sp.diags_array(signs) @ columns[x] + pieces.tolls @ columns[far.sizes]
+            rows = np.vstack([rows, moved]) if isinstance(rows, np.ndarray) else sp.csr_matrix(
+                sp.vstack([rows, moved])
             )
-            toll = far.factors * cost[t]
-            kinks += [toll + pull[x], toll - pull[x]]
-            bends += [curvature[x]] * 2
-            for low, high in ((none, box.high[x] - far.centres), (none, far.centres - box.low[x])):
-                ends[0].append(low)
-                ends[1].append(high)
+        pull = signs * (cost[x] + curvature[x] * pieces.bases) + pieces.tolls @ cost[far.sizes]
         losses = Losses(
-            np.concatenate(kinks), np.zeros(rows.shape[0]), np.concatenate(bends),
-            *map(np.concatenate, ends),
+            np.append((cost + curvature * origin)[alone], pull), np.zeros(rows.shape[0]),
+            np.append(curvature[alone], curvature[x]),
+            np.append((box.low - origin)[alone], np.zeros(len(x))),
+            np.append((box.high - origin)[alone], pieces.lengths),
         )
         offset = side.offset[parts.others]
         equivalent = Problem(
@@ -277,17 +357,14 @@ class DualForm(NamedTuple):
             side=_signs(f.lo, f.hi, dims),
             kind=problem.kind,
         )
-        return cls(problem, equivalent, parts, origin)
+        return cls(problem, equivalent, parts, pieces, origin)
 
     def apply(self, start: Start) -> Start:
         """A start as one of `equivalent`."""
-        others, mu, far = self.parts.others, start.multipliers, self.parts.distances
+        others, mu, alone = self.parts.others, start.multipliers, self.parts.alone(self.problem.d)
         own = np.zeros(len(others)) if mu is None else mu[others]
-        moved = start.x - self.origin
-        beyond = moved[far.points]
-        slopes = [moved[self.parts.alone(self.problem.d)], np.maximum(beyond, 0.0)]
-        slopes.append(np.maximum(-beyond, 0.0))
-        return Start(np.concatenate([start.theta, own]), np.concatenate(slopes))
+        slopes = np.append((start.x - self.origin)[alone], self.pieces.filled(start.x))
+        return Start(np.concatenate([start.theta, own]), slopes)
 
     def invert(self, found: Solution, tol: float) -> Solution:
         """A solution of `equivalent` as one of `problem`, certified there to `tol`.
@@ -299,12 +376,11 @@ class DualForm(NamedTuple):
         if found.status in WITHOUT_SOLUTION or not np.isfinite(y).all():
             word = "infeasible" if found.status == "unbounded" else "inaccurate"
             return Solution.failed(problem, word, Screening.empty(problem), found.rounds)
-        n, k, f = problem.n, len(far.points), problem.losses
+        n, f = problem.n, problem.losses
         x, slopes = self.origin.copy(), found.theta
         alone = self.parts.alone(problem.d)
         x[alone] += slopes[: len(alone)]
-        beyond = slopes[len(alone): len(alone) + k] - slopes[len(alone) + k:]
-        x[far.points] += beyond
+        np.add.at(x, self.pieces.points, self.pieces.signs * slopes[len(alone):])
         x = np.clip(x, box.low, box.high)
         x[far.sizes] = far.least(x)
         theta = np.clip(y[:n], f.lo, f.hi)
@@ -314,12 +390,11 @@ class DualForm(NamedTuple):
         mu = side.project_dual(mu)
         left = problem.quadratic.apply(x) + problem.linear + problem.design.adjoint(theta)
         left = left - side.adjoint(mu)
-        # What t costs is what both of its rows press with together; x says with how much each.
+        # What t costs is what both of its rows press with together.
         press = np.maximum(left[far.sizes] * far.factors, 0.0)
-        pushed = np.clip(left[far.points], -press, press)
-        mu[far.left] = 0.5 * (press - pushed) / far.factors / far.of_left
-        mu[far.right] = 0.5 * (press + pushed) / far.factors / far.of_right
-        left[far.points] -= pushed
+        of_left, of_right = far.multipliers(x, box, press, left)
+        mu[far.left] = of_left / far.factors / far.of_left
+        mu[far.right] = of_right / far.factors / far.of_right
         # Left to the square of a coordinate it costs half of left^2 / d, left to a bound left times
         # the distance from that: more, but at the bound itself.
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -483,10 +483,11 @@ class ScreenedRows(
             if point.primal > best.primal:
                 point = lowest_between(best, point)
         better = best is None or point.gap < best.gap
-        if best is not None and not better:
+        if best is not None and not better and point.primal <= best.primal:
             # Where unpenalised coordinates balance to a rounding only, no gap tells points apart.
-            blind = not (np.isfinite(best.gap) or np.isfinite(point.gap))
-            better = (blind or bool(off.any())) and point.primal <= best.primal
+            blind = not np.isfinite(point.gap)
+            better = bool(off.any()) or (blind and not np.isfinite(best.gap))
+            better = better or (blind and self.certified(point).gap < best.gap)
         if better:
             self.best = point
 

@@ -246,6 +246,34 @@ def test_slopes_move_where_they_have_room() -> None:
     assert pressed[0] >= 0.0
 
 
+def test_the_rounding_of_multipliers_is_charged() -> None:
+    """In exact arithmetic ``F' mu`` is as near as it says, and what cancels does not hide it."""
+    rng = np.random.default_rng(5)
+    m, d = 400, 3
+    F = np.column_stack([rng.standard_normal((m, 2)), np.zeros(m)])
+    F[7, 2] = -1.0
+    side = SideConstraints(sp.csr_matrix(F), np.zeros(m), (("zero", m),))
+    problem = Problem(
+        Rows(np.ones((2, d))), Losses(np.zeros(2), 0.0, 0.0, -np.ones(2), np.ones(2)),
+        Quadratic(np.zeros(d)), np.zeros(d), side=side,
+    )
+    mu = rng.standard_normal(m)
+    mu[-1] -= (F[:, 0] @ mu) / F[-1, 0]
+    error = module._multipliers_error(problem, mu)
+    exact = [
+        sum((Fraction(float(a)) * Fraction(float(b)) for a, b in zip(F[:, j], mu, strict=True)),
+            Fraction(0)) for j in range(d)
+    ]
+    off = [abs(float(Fraction(float(v)) - e)) for v, e in zip(side.adjoint(mu), exact, strict=True)]
+    assert off[0] > abs(float(exact[0])) * UNIT  # beyond the rounding of what is left
+    assert (np.array(off) <= error).all()
+    assert error[2] == 0.0  # one multiplier alone
+    assert (error[:2] <= 4.0 * m * UNIT * (np.abs(F).T @ np.abs(mu))[:2]).all()
+    x = np.zeros(d)
+    point = reference_point(problem, x, np.zeros(2), np.where(np.arange(m) == 7, 0.5, 0.0))
+    assert point.gap == np.inf  # nothing takes up that the multiplier is not balanced
+
+
 def test_what_cannot_come_nearer_stays() -> None:
     """Every slope at its end and no multiplier that may move."""
     A = np.array([[1.0], [2.0]])

@@ -111,9 +111,21 @@ def trading_costs(rng: Any) -> cp.Problem:
     )
 
 
+def leverage_and_turnover(rng: Any) -> cp.Problem:
+    """Two limits and a cost of absolute values of the same weights, a third of them not held."""
+    F, held = rng.standard_normal((N, 4)), rng.dirichlet(np.ones(N))
+    held[::3] = 0.0
+    w, f = cp.Variable(N), cp.Variable(4)
+    cost = cp.sum_squares(f) + 2 * cp.sum_squares(w) + 0.01 * cp.norm1(w - 0.5 * held)
+    return cp.Problem(
+        cp.Minimize(cost - 0.1 * rng.standard_normal(N) @ w),
+        [f == F.T @ w, cp.sum(w) == 1, cp.norm1(w) <= 1.4, cp.norm1(w - held) <= 0.5, w <= 0.1],
+    )
+
+
 FORMS: list[Callable[[Any], cp.Problem]] = [
     factor_model, user_factors, svm_dual, balancing, knapsack, least_squares, some_fixed, leverage,
-    turnover, trading_costs,
+    turnover, trading_costs, leverage_and_turnover,
 ]
 
 
@@ -219,6 +231,9 @@ def test_which_problems_are_large_enough() -> None:
         box = [x >= 0, x <= 1]
         few = cp.Problem(cp.Minimize(cp.sum_squares(A @ x)), box)
         assert (measured(few).why_not() == "") is pays
+        f = cp.Variable(5)
+        factors = cp.Problem(cp.Minimize(cp.sum_squares(f)), [f == A @ x, *box])
+        assert (measured(factors).why_not() == "") is pays
         chain = cp.sum_squares(cp.diff(x))
         many = rng.standard_normal((n // 5, n)) @ x <= 1
         for cost, held in ((chain, box), (cp.sum_squares(x - 1), [*box, many])):

@@ -14,7 +14,7 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.solvers.dual_form import DualForm, couples_few, distances
+from cvxscreen.solvers.dual_form import Box, DualForm, couples_few, distances
 from cvxscreen.solvers.interface import Start
 from cvxscreen.solvers.loop import solve_screened
 
@@ -77,18 +77,31 @@ def test_both_have_one_optimum(seed: int, curved: float, squares: int) -> None:
 K = 80
 
 
-def with_distances(seed: int, **changed: float) -> Problem:
-    """`made`, and K coordinates that cost or are limited, each above `2 |x_j - v|` for j >= 100."""
+def with_distances(
+    seed: int, problem: Problem | None = None, first: int = 100, **changed: float
+) -> Problem:
+    """`made`, or a `problem`, and K coordinates that cost or are limited.
+
+    Each is above `2 |x_j - v|` for j >= `first`, 100.
+    """
     rng = np.random.default_rng(seed)
-    problem = made(seed)
-    centres = np.full(K, changed.get("centre", 0.0)) + 1e-3 * rng.standard_normal(K)
+    problem = problem or made(seed)
+    spread = changed.get("spread", 1e-3)
+    centres = np.full(K, changed.get("centre", 0.0)) + spread * rng.standard_normal(K)
+    if "spread" in changed:
+        box, own = Box.of(problem.side, problem.d), slice(first, first + K)
+        centres = np.clip(centres, 0.9 * box.low[own], 0.9 * box.high[own])
     wide = lambda part: sp.csr_array(sp.hstack([part, sp.csr_array((part.shape[0], K))]))  # noqa: E731
-    at, one = sp.eye_array(K, D, k=100), sp.eye_array(K)
+    at, one = sp.eye_array(K, problem.d, k=first), sp.eye_array(K)
     above = [sp.hstack([-2.0 * at, one]), sp.hstack([2.0 * changed.get("other", 1.0) * at, one])]
-    total = sp.csr_array(np.append(np.zeros(D), np.full(K, changed.get("sign", -1.0)))[None])
+    total = sp.csr_array(
+        np.append(np.zeros(problem.d), np.full(K, changed.get("sign", -1.0)))[None]
+    )
     side = SideConstraints(
         sp.csr_array(sp.vstack([wide(problem.side.matrix), *above, total], format="csr")),
-        np.concatenate([problem.side.offset, 2.0 * centres, -2.0 * centres, [0.4 * K]]),
+        np.concatenate([
+            problem.side.offset, 2.0 * centres, -2.0 * centres, [changed.get("limit", 0.4) * K],
+        ]),
         (*problem.side.dims, ("nonneg", 2 * K + 1)),
     )
     data = np.hstack([problem.design.matrix, np.zeros((problem.n, K))])
@@ -119,12 +132,43 @@ def test_absolute_values_are_two_terms_each(cost: float) -> None:
     np.testing.assert_allclose(start.theta, dual.theta, atol=1e-9)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_several_distances_are_pieces_between_their_centres(seed: int) -> None:
+    """Limits and costs of two and three of one coordinate; for a few their centres are the same.
+
+    Others are outside the box.
+    """
+    problem = with_distances(seed, limit=0.25, cost=0.0, spread=0.05)
+    problem = with_distances(seed + 10, problem, 140, limit=0.2, cost=0.1 * (seed % 2), spread=0.1)
+    problem = with_distances(seed + 20, problem, 150, limit=9.0, cost=0.2, spread=0.0)
+    problem = with_distances(seed + 20, problem, 220, limit=9.0, cost=0.3, spread=0.0)
+    problem = with_distances(seed + 30, problem, 180, limit=9.0, cost=0.02 * seed, centre=0.8)
+    problem = with_distances(seed + 30, problem, 110, limit=9.0, cost=0.01, centre=-0.8)
+    form = DualForm.of(problem)
+    assert form is not None
+    far, box = form.parts.distances, form.parts.box
+    assert (len(far.points), len(np.unique(far.points))) == (6 * K, 200)
+    inside = (box.low[far.points] < far.centres) & (far.centres < box.high[far.points])
+    apart = np.unique(np.column_stack([far.points, far.centres])[inside], axis=0)
+    assert len(apart) <= 4.5 * K - 10
+    assert form.equivalent.n == D + len(apart)  # a piece more for each place of a kink
+    dual = solve_screened(form.equivalent, tol=1e-11)
+    found = form.invert(dual, 1e-9)
+    assert found.status == "optimal", found.certificate.reason
+    assert dual.value == pytest.approx(-found.value, rel=1e-9)
+    assert problem.side.violation(found.x) <= 1e-10
+    np.testing.assert_allclose(found.x[far.sizes], far.least(found.x), atol=1e-15)
+    start = form.apply(Start(found.x, found.theta, None, found.multipliers))
+    np.testing.assert_allclose(start.x, dual.x, atol=1e-8)
+    np.testing.assert_allclose(start.theta, dual.theta, atol=1e-7)
+
+
 @pytest.mark.parametrize(
-    "changed", [{"sign": 1.0}, {"other": 2.0}, {"centre": 5.0}, {"cost": -0.01}],
+    "changed", [{"sign": 1.0}, {"other": 2.0}, {"cost": -0.01}],
     ids=lambda changed: next(iter(changed)),
 )
 def test_what_is_no_distance_is_left_alone(changed: dict[str, float]) -> None:
-    """Coordinates that something gains by, other factors on each side, centres outside the box."""
+    """Coordinates that something gains by, other factors on each side."""
     assert len(distances(with_distances(3)).sizes) == K
     assert not len(distances(with_distances(3, **changed)).sizes)
 
