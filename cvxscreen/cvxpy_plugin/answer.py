@@ -67,7 +67,10 @@ def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
             value = 0.5 * (value + value.T)
         out[constraint.id] = float(value) if shape == () else value
     for group, slack, rows in standard.slacks():  # arguments carry minus the slopes of their losses
-        found = slack.multipliers(-group.sign * multipliers[rows], group.weight)
+        weight = group.weight
+        if group.budget is not None:
+            weight = weight * multipliers[standard.budget_of(group)]
+        found = slack.multipliers(-group.sign * multipliers[rows], weight)
         out |= {key: out[key] + part if key in out else part for key, part in found.items()}
     return out
 

@@ -9,7 +9,9 @@ such a row: its helper columns have no cost of their own and share a budget. Add
 objective, times a multiplier, gives each of them a cost, and every rule that finds losses in an
 objective finds these (`at_multipliers`). What scales with the multiplier is the budget's, what does
 not is the objective's: the recognition at multipliers 1 and the same at the costs of multipliers 2
-tell them apart, for whatever way the losses are written.
+tell them apart, for whatever way the losses are written. Losses that are written as an objective's
+would be are read off the constraint (`recognise.budget_losses`): none of them is a helper column
+then, and the rows say what is whose.
 
 The Lagrangian ``F + sum_k lambda_k g_k`` is a `Problem`, and a relaxation wherever ``lambda >= 0``:
 its dual point is one of the whole problem.
@@ -62,10 +64,12 @@ from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     written_losses,
 )
 from cvxscreen.cvxpy_plugin.infeasible import written_infeasible
+from cvxscreen.cvxpy_plugin.recognise.budget_losses import FEWEST_HELPERS, TERMS
 from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
-from cvxscreen.cvxpy_plugin.recognise.check import check, last_check_point
+from cvxscreen.cvxpy_plugin.recognise.check import HeldBudgets, check, last_check_point
+from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms
 from cvxscreen.cvxpy_plugin.recognise.matrices import Block, Stack, rows_of
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.recognise import one_loss, recognise_standard
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Cone, Standard
 from cvxscreen.cvxpy_plugin.request import DEFAULT, Report, chosen_solver
@@ -84,14 +88,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 
-FEWEST_HELPERS = 100
-"""Helper columns with a shared budget below which leaving some out cannot pay."""
-
 MOST = 8
 """Budgets at most: every one of them takes a look at the numbers of its own."""
-
-TERMS = 4
-"""Losses in budgets for every coordinate at least: those of ``norm1(w) <= 1`` alone are no data."""
 
 CANCELLED = 1e3
 """How many times as large as the new level of a budget the one before may be, from which it is
@@ -218,7 +216,7 @@ class BudgetedProblem(Immutable):
         standard = at_multipliers(self.standard, self.rows, multipliers)
         found = at_costs(self.lagrangian, standard)
         if found is None:
-            found = recognise_standard(standard, strongly_convex=False)
+            found = _recognised(standard)
         if not np.array_equal(found.core, self.lagrangian.core):
             raise NotScreenable("the budgets' losses are others at other multipliers")
         return found
@@ -236,20 +234,11 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
     if not 0 < len(rows) <= MOST:
         raise NotScreenable("no constraint bounds a sum of losses")
     ones = np.ones(len(rows))
-    first = recognise_standard(at_multipliers(standard, rows, ones), strongly_convex=False)
+    first = _recognised(at_multipliers(standard, rows, ones))
     check(first, budgets=_held(standard, rows, ones))
-    point, others = last_check_point(first), []
-    for k in range(len(rows)):
-        twice = ones.copy()
-        twice[k] = 2.0
-        numbers = at_multipliers(standard, rows, twice)
-        other = at_costs(first, numbers)
-        if other is None:
-            other = recognise_standard(numbers, strongly_convex=False)
-        else:
-            check(other, at=point, budgets=_held(standard, rows, twice))
-        others.append(other)
-    made = _taken_apart(standard, rows, first, others)
+    made = _by_groups(standard, rows, first)
+    if made is None:
+        made = _taken_apart(standard, rows, first, _at_twice(standard, rows, first))
     held = sum(part.n for part in made.budgets)
     if held < TERMS * made.objective.d or not all(part.n for part in made.budgets):
         raise NotScreenable(
@@ -258,8 +247,33 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
     return made
 
 
+def _at_twice(standard: Standard, rows: Index, first: Recognition) -> list[Recognition]:
+    """The recognitions at multipliers 2 for one of the budgets each, and 1."""
+    ones, point, others = np.ones(len(rows)), last_check_point(first), []
+    for k in range(len(rows)):
+        twice = ones.copy()
+        twice[k] = 2.0
+        numbers = at_multipliers(standard, rows, twice)
+        other = at_costs(first, numbers)
+        if other is None:
+            other = _recognised(numbers)
+        else:
+            check(other, at=point, budgets=_held(standard, rows, twice))
+        others.append(other)
+    return others
+
+
+def _recognised(standard: Standard) -> Recognition:
+    """A Lagrangian's numbers, recognised."""
+    found = one_loss(standard, None) if standard.canonical.groups else None
+    return recognise_standard(standard, strongly_convex=False) if found is None else found
+
+
 def budget_rows(standard: Standard) -> Index:
-    """Inequality rows in which many helper columns without a cost share a budget."""
+    """Inequality rows in which many helper columns without a cost share a budget.
+
+    And those that losses were read off already.
+    """
     sparse = standard.rows.sparse
     bounded = standard.inside("nonneg")
     size = standard.size
@@ -274,7 +288,9 @@ def budget_rows(standard: Standard) -> Index:
         helper &= np.bincount(standard.quadratic.indices, minlength=size) == 0
     counted = within & falling & helper[sparse.indices]
     counts = np.bincount(entry_rows[counted], minlength=sparse.shape[0])
-    return np.flatnonzero(counts >= FEWEST_HELPERS)
+    found = counts >= FEWEST_HELPERS
+    found[[row for row in standard.budgets if row >= 0]] = True
+    return np.flatnonzero(found)
 
 
 def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Standard:
@@ -287,7 +303,15 @@ def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Stand
     linear = standard.linear - standard.rows.adjoint(weights)
     # A level that costs what its budgets pull is a coordinate all the same.
     linear[(linear == 0.0) & (standard.linear != 0.0)] = np.finfo(np.float64).tiny
+    canonical = standard.canonical
+    if standard.budgets:
+        canonical = canonical._replace(groups=tuple(
+            group if row < 0 else replace(group.times(float(weights[row])), budget=None)
+            for group, row in zip(canonical.groups, standard.budgets, strict=True)
+        ))
     return standard._replace(
+        canonical=canonical,
+        budgets=(),
         linear=linear,
         constant=standard.constant - float(weights @ standard.rows.offset),
         rows=_emptied(standard.rows, rows),
@@ -295,11 +319,17 @@ def at_multipliers(standard: Standard, rows: Index, multipliers: Array) -> Stand
     )
 
 
-def _held(standard: Standard, rows: Index, multipliers: Array) -> Stack:
+def _held(standard: Standard, rows: Index, multipliers: Array) -> HeldBudgets:
     """What `at_multipliers` has moved into the objective, by rows."""
     shape = len(rows), standard.rows.shape[0]
     pick = sp.csr_array((multipliers, rows, np.arange(len(rows) + 1)), shape)
-    return standard.rows.combine(pick)
+    read = {
+        row: group.budget
+        for group, row in zip(standard.canonical.groups, standard.budgets, strict=False)
+    }
+    return HeldBudgets(
+        standard, standard.rows.combine(pick), multipliers, tuple(read.get(row) for row in rows)
+    )
 
 
 def _emptied(stack: Stack, rows: Index) -> Stack:
@@ -371,6 +401,40 @@ def _taken_apart(
     return BudgetedProblem(standard, rows, first, own, parts, places)
 
 
+def _by_groups(standard: Standard, rows: Index, first: Recognition) -> BudgetedProblem | None:
+    """Objective and budgets where all of these were read off constraints; None elsewhere.
+
+    And where nothing else was done to columns and terms: then the rows say what is whose.
+    """
+    whole, pairing = first.problem, first.pairing
+    every = np.array_equal(first.core, np.arange(standard.size))
+    steps = [step for step in first.steps if isinstance(step, GroupTerms)]
+    plain = len(steps) == len(first.steps)
+    alone = first.maxima is None and whole.penalty is None and not first.short
+    if not (every and plain and alone and set(rows.tolist()) <= set(standard.budgets)):
+        return None
+    if not np.array_equal(pairing.first, np.arange(whole.n)) or (pairing.second >= 0).any():
+        return None
+    owner, levels = np.zeros(whole.n, dtype=np.intp), -standard.rows.offset[rows]
+    for step in steps:
+        row = standard.budgets[step.group]
+        if row >= 0:
+            k = int(np.searchsorted(rows, row))
+            owner[step.terms] = k + 1
+            levels[k] += standard.canonical.groups[step.group].constant
+    places = tuple(np.flatnonzero(owner == k) for k in range(len(rows) + 1))
+    bare = Quadratic(np.zeros(whole.d))
+    slopes = -_held(standard, rows, np.ones(len(rows))).rows.columns(first.core)
+    slopes = np.asarray(slopes if isinstance(slopes, np.ndarray) else slopes.toarray())
+    parts = tuple(
+        replace(_part(whole, place), quadratic=bare, linear=slope, constant=float(level), side=None)
+        for place, slope, level in zip(places[1:], slopes, levels, strict=True)
+    )
+    return BudgetedProblem(
+        standard, rows, first, _objective(whole, places[0], parts), parts, places
+    )
+
+
 def _objective(whole: Problem, place: Index, budgets: tuple[Problem, ...]) -> Problem:
     """The terms of a Lagrangian at `place`, and what the budgets leave of its linear term."""
     linear, constant = whole.linear.copy(), whole.constant
@@ -381,6 +445,8 @@ def _objective(whole: Problem, place: Index, budgets: tuple[Problem, ...]) -> Pr
 
 def _part(whole: Problem, place: Index) -> Problem:
     """Some terms of a problem."""
+    if len(place) == whole.n:  # in their order: the data are not copied
+        return replace(whole, layout=None)
     return replace(
         whole, design=whole.design.take_rows(place), losses=whole.losses.take(place), layout=None
     )

@@ -381,6 +381,13 @@ def recognise_refused(
     NotScreenable
         `refusal`, where it is neither.
     """
+    if isinstance(refusal, RefusedByRules) and refusal.standard.budgets:
+        with suppress(Exception):
+            return recognise_budgets(refusal.standard)
+        try:
+            return recognise(problem, budgets=False)
+        except NotScreenable as usual:
+            refusal = usual
     if isinstance(refusal, RefusedByRules):
         if has_many_second_order_cones(refusal.standard):
             with suppress(Exception):

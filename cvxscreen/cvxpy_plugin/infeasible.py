@@ -15,6 +15,7 @@ this, and these multipliers as dual values, as from a solver of CVXPY's.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -120,7 +121,8 @@ def least_coordinate(standard: Standard, multipliers: Array) -> float:
         elif cone.kind != "zero":
             return 0.0  # of matrices: nothing is said
         m[cone.rows] = part
-    terms = standard.rows.offset * m
+    of_losses = list(_of_losses(standard, multipliers, m))
+    terms = np.concatenate([standard.rows.offset * m, *of_losses])
     value = -math.fsum(terms)  # rounded once
     value -= up(4.0 * UNIT * (float(np.abs(terms).sum()) + abs(value)))
     if not value > 0.0:
@@ -128,6 +130,31 @@ def least_coordinate(standard: Standard, multipliers: Array) -> float:
     left, error = _adjoint(standard.rows, m)
     total = up(float((np.abs(left) + error).sum()), len(left))
     return value / total if total > 0.0 else np.inf
+
+
+def _of_losses(standard: Standard, multipliers: Array, m: Array) -> Iterator[Array]:
+    """What losses of constraints, which are above their tangents, add to the offsets' products.
+
+    A loss ``f(u) = max over theta in [lo, hi] of theta (u - b) - e |theta|``, above its least
+    value, is part of what its budget puts below 0. Its row of `m` becomes ``-theta``, of which the
+    interval is that of the loss times the budget's multiplier.
+    """
+    for group, rows, row in zip(
+        standard.canonical.groups, standard.arguments, standard.budgets, strict=False
+    ):
+        if row < 0 or not m[row] > 0.0:
+            continue
+        priced = group.times(float(m[row]))
+        paying = np.flatnonzero(priced.weight > 0)
+        b, e, _, lo, hi = priced.weighed(paying)
+        within = 1.0 - 8.0 * UNIT  # of ends that are products
+        theta = np.clip(-multipliers[rows][paying], within * lo, within * hi)
+        m[rows.start + paying] = -theta
+        yield theta * b
+        yield np.abs(theta) * e
+        yield -priced.weight[paying] * (
+            priced.level[paying] if np.ndim(priced.level) else priced.level
+        )
 
 
 CHUNK = 1024

@@ -45,6 +45,7 @@ TAKEN = {
     "pinball_two": 0.3 * cp.sum(cp.pos(r)) + 0.7 * cp.sum(cp.neg(r)),
     "zone": cp.sum(cp.pos(cp.abs(r) - 0.2)),
     "zone_three": cp.sum(cp.maximum(0, r - 0.2, -r - 0.3)),
+    "zone_of_scales": cp.sum(cp.maximum(0, 1 - 100 * (X @ w), -2 + X @ w)),
     "zone_entries": cp.sum(cp.pos(cp.abs(r) - C)),
     "huber": 0.5 * cp.sum(cp.huber(r, 0.7)),
     "huber_scaled": cp.sum(cp.huber(2 * r, 0.7)),

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import cvxpy as cp
 import numpy as np
@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import Losses
+from cvxscreen.core.losses import Losses, LossTerms
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut
@@ -41,7 +41,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import ENTRYWISE, preserved_va
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import Level, LossGroup, Slack, SplitSlack
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
 from cvxscreen.cvxpy_plugin.recognise.recognition import Recognition
-from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, written
+from cvxscreen.cvxpy_plugin.recognise.standard import FAMILIAR, Standard, written
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput, NotScreenable
 from cvxscreen.solvers.dual_form import distances
@@ -54,6 +54,9 @@ SEED, SAMPLE_SEED = 20240229, 20240301
 
 FAR = 1e9
 """No helper is looked for beyond this."""
+
+SAME_STEP = 1e-13
+"""Relative difference up to which steps of slopes are one, and count as many."""
 
 FINE = 2.0**-80
 """Share of an interval of at most 2e9 to which its end is exact up to rounding."""
@@ -131,8 +134,66 @@ def last_check_point(recognition: Recognition) -> Array:
     return list(check_points(recognition))[-1]
 
 
+class HeldBudgets(NamedTuple):
+    """Rows over all columns that the user holds above 0 and the recognised objective falls by.
+
+    Attributes
+    ----------
+    standard : Standard
+        The user's problem.
+    rows : Stack, shape (k, N)
+        Times the multipliers.
+    multipliers : array, shape (k,)
+    read : tuple of int or None
+        The constraints that losses were read off, by identifier: their rows are what was left.
+    """
+
+    standard: Standard
+    rows: Stack
+    multipliers: Array
+    read: tuple[int | None, ...]
+
+    def values(self, z: Array) -> Array:
+        """The rows at the columns `z`, losses and all, shape (k,)."""
+        out, standard = self.rows.values(z), self.standard
+        if not standard.budgets:
+            return out
+        values = standard.rows.values(z)
+        for group, rows in zip(standard.canonical.groups, standard.arguments, strict=True):
+            if group.budget is not None:
+                k = self.read.index(group.budget)
+                out[k] -= self.multipliers[k] * group.value(values[rows])
+        return out
+
+    def written(self, z: Array) -> float:
+        """The sum of the rows where the user's variables are at `z`, read ones as CVXPY has them.
+
+        Raises
+        ------
+        NotScreenable
+            If one is no constraint of the user's, or another one.
+        """
+        canonical = self.standard.canonical
+        own = {c.id: c for c in canonical.original.constraints}
+        own |= {part.id: part for one in canonical.replaced for part, _ in one.parts}
+        total, values = 0.0, self.values(z)
+        for k, key in enumerate(self.read):
+            if key is None:
+                total += float(values[k])
+                continue
+            if key not in own:
+                raise NotScreenable("a budget of losses is no constraint of the user's")
+            lower, upper = (float(np.squeeze(side.value)) for side in own[key].args)
+            written = self.multipliers[k] * (upper - lower)
+            size = 1.0 + abs(lower) + abs(upper) + abs(float(self.rows.offset[k]))
+            if not abs(written - values[k]) <= AGREEMENT * size * self.multipliers[k]:
+                raise NotScreenable("a constraint was not read as it is written")
+            total += written
+        return total
+
+
 def check(
-    recognition: Recognition, *, at: Array | None = None, budgets: Stack | None = None,
+    recognition: Recognition, *, at: Array | None = None, budgets: HeldBudgets | None = None,
 ) -> None:
     """Compare the recognised problem with the user's.
 
@@ -140,8 +201,8 @@ def check(
     ----------
     at : array, shape (d,), optional
         A point to compare at instead, for a recognition that differs from a checked one by factors.
-    budgets : Stack, optional
-        Rows over all columns that the user holds above 0 and the recognised objective falls by.
+    budgets : HeldBudgets, optional
+        What the user has in constraints, and the recognised objective.
 
     Raises
     ------
@@ -192,7 +253,7 @@ def check(
                 if not all(one.is_met(AGREEMENT) for one in canonical.epigraphs):
                     raise NotScreenable("the bound of a variable was not read as it is written")
                 if budgets is not None:
-                    truth -= canonical.sign * float(budgets.values(z).sum())
+                    truth -= canonical.sign * budgets.written(z)
             if sample is not None and at is None and not _finite(recognition.problem.design, x):
                 raise NotScreenable("the data hold NaN or infinity")
             _compare(recognition, x, truth, part, SOLVED if len(in_matrices) else AGREEMENT)
@@ -222,7 +283,7 @@ after the other: 3.5 s)."""
 
 
 def at_best_helpers(
-    recognition: Recognition, x: Array, budgets: Stack | None = None,
+    recognition: Recognition, x: Array, budgets: HeldBudgets | None = None,
     in_matrices: Index | None = None,
 ) -> Array:
     """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
@@ -249,7 +310,7 @@ def at_best_helpers(
         others = np.setdiff1d(others, far.sizes)
     columns = {int(j): problem.design.column(int(j)) for j in others}
     rises = [] if budgets is None else [
-        budgets.adjoint(row)[recognition.core] for row in np.eye(budgets.shape[0])
+        budgets.rows.adjoint(row)[recognition.core] for row in np.eye(len(budgets.read))
     ]
     frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
     for _ in range(min(len(columns), 2)):  # a helper may bound another one
@@ -263,7 +324,7 @@ def at_best_helpers(
                 levels = budgets.values(recognition.columns(x))
                 low = max(low, float(np.max(-levels[rise > 0] / rise[rise > 0])))
                 away = max(away, low)
-            x[j] += max(away, low) if np.isfinite(away) else max(low, -x[j])
+            x[j] += max(away, low) if np.isfinite(max(away, low)) else -x[j]
     return _at_best_in_matrices(problem, x, in_matrices) if len(in_matrices) else x
 
 
@@ -446,7 +507,12 @@ def _lowest_along(
         return -first / curve if curve > 0 else level
 
     at = np.flatnonzero(column)
-    seen, entries, beside = losses.take(at), column[at], margins[at]
+    whole = len(at) == len(column)
+    seen: LossTerms = losses if whole else losses.take(at)
+    entries, beside = (column, margins) if whole else (column[at], margins[at])
+    directly = _among_kinks(seen, entries, beside, first) if curve == 0.0 else None
+    if directly is not None:
+        return directly
 
     def slopes(step: float | Array) -> Array:
         return np.asarray(entries * seen.slope(beside + step * entries))
@@ -479,6 +545,27 @@ def _lowest_along(
         if falling < len(steps):
             high, beyond = float(steps[falling]), found[falling]
     return high
+
+
+def _among_kinks(
+    losses: LossTerms, entries: Array, margins: Array, first: float
+) -> float | None:
+    """The same of losses with one kink, at which all change the slope by as much; None of others.
+
+    `first` is the slope of all else. So many kinks lie below the lowest point as slopes of one size
+    are missing far to the left.
+    """
+    if losses.any_hard or np.any(losses.q) or np.any(losses.e):
+        return None
+    low, high = entries * losses.lo, entries * losses.hi
+    step = abs(float(high[0] - low[0]))
+    if not step > 0.0 or np.abs(np.abs(high - low) - step).max() > SAME_STEP * step:
+        return None
+    below = -(first + float(np.minimum(low, high).sum())) / step
+    count = int(np.ceil(below - SAME_STEP * len(entries)))
+    if not 0 < count <= len(entries):
+        return -np.inf
+    return float(np.partition((losses.b - margins) / entries, count - 1)[count - 1])
 
 
 def _finite(design: Any, x: Array) -> bool:

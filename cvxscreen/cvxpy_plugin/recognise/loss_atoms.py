@@ -97,6 +97,8 @@ class LossGroup(Immutable):
     origin : pair of weak references, or None
         Where it was not: the summand of the objective, and the part of it that has an entry for
         each term and of which a term of value 0 adds nothing.
+    budget : int or None
+        The identifier of the constraint that bounds the terms; None where the objective has them.
     """
 
     argument: Any
@@ -106,6 +108,7 @@ class LossGroup(Immutable):
     level: Any
     slack: Slack | SplitSlack | None = None
     origin: tuple[Any, Any] | None = None
+    budget: int | None = None
 
     def weighed(self, paying: Index) -> tuple[Any, ...]:
         """The five numbers of the terms at `paying`, whose weights are positive."""
@@ -354,7 +357,7 @@ def take_losses(problem: Any) -> tuple[Any, tuple[LossGroup, ...], tuple[Any, ..
         Variables that occur in arguments of these losses alone (an intercept). Slack variables are
         in neither: the losses say what they are.
     """
-    groups, others = _split(problem)
+    groups, others = split_losses(problem)
     if not groups:
         return problem, (), ()
     slacks = [group.slack for group in groups if group.slack is not None]
@@ -396,10 +399,10 @@ def without_what_was_read(
 
 def read_losses(problem: Any) -> tuple[LossGroup, ...]:
     """The losses in `problem` at the parameters' present values."""
-    return _split(problem)[0]
+    return split_losses(problem)[0]
 
 
-def _split(problem: Any) -> tuple[tuple[LossGroup, ...], list[Term]]:
+def split_losses(problem: Any) -> tuple[tuple[LossGroup, ...], list[Term]]:
     """The losses, and the other summands of the objective to be minimised."""
     sign = -1.0 if isinstance(problem.objective, cp.Maximize) else 1.0
     groups: list[LossGroup] = []
@@ -802,17 +805,21 @@ def above_levels(problem: Any) -> tuple[Any, tuple[Level, ...]]:
     """
     levels = [
         Level(cp.Variable(), part.expr) for part in summands_of(problem.objective.expr)
-        if type(part.expr) is cp.sum_largest and _is_above_a_level(part.expr)
+        if type(part.expr) is cp.sum_largest and is_above_a_level(part.expr)
     ]
     if not levels:
         return problem, ()
-    anew = {
-        id(atom): atom.k * q + cp.sum(cp.pos(atom.args[0] - q)) for q, atom in levels
-    }
+    anew = {id(level.atom): above_a_level(level) for level in levels}
     return cp.Problem(problem.objective.tree_copy(anew), problem.constraints), tuple(levels)
 
 
-def _is_above_a_level(expr: Any) -> bool:
+def above_a_level(level: Level) -> Any:
+    """What a sum of largest entries is the least value of over a level."""
+    q, atom = level
+    return atom.k * q + cp.sum(cp.pos(atom.args[0] - q))
+
+
+def is_above_a_level(expr: Any) -> bool:
     """Whether a sum of largest entries is one of affine ones that leaves some out."""
     axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
     return axis is None and 0 < expr.k < expr.args[0].size and expr.args[0].is_affine()
@@ -990,7 +997,7 @@ def _active(lines: _Lines) -> tuple[Array, Array, Index]:
     parts = (*lines.slopes, *lines.heights)
     length = max(np.size(part) for part in parts)
     if length == 1:
-        return _active_numbers(tuple(float(part) for part in parts))
+        return _active_numbers(tuple(np.asarray(part).item() for part in parts))
     return _active_lines(*(
         np.column_stack([np.broadcast_to(part, length) for part in group])
         for group in (lines.slopes, lines.heights)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.cvxpy_plugin.recognise.budget_losses import TERMS, may_have_losses
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
@@ -47,13 +48,16 @@ class RefusedByRules(NotScreenable):
     standard: Standard
 
 
-def recognise(problem: Any) -> Recognition:
+def recognise(problem: Any, *, budgets: bool = True) -> Recognition:
     """Read a CVXPY problem as a regularised sum of losses.
 
     Parameters
     ----------
     problem : cvxpy.Problem
         Its variables' values are left as they are.
+    budgets : bool
+        Whether one with many losses in constraints is refused with its numbers for `budgets`, which
+        are no problem's without what that adds to them.
 
     Raises
     ------
@@ -62,6 +66,10 @@ def recognise(problem: Any) -> Recognition:
         problem's numbers could be read.
     """
     with np.errstate(invalid="ignore", over="ignore"):  # data with NaN or infinity are refused
+        if budgets and (held := with_losses_in_budgets(problem)) is not None:
+            refused = RefusedByRules("losses are in constraints")
+            refused.standard = held
+            raise refused
         standard = standardise(canonicalise(problem))
     try:
         return recognise_numbers(standard)
@@ -69,6 +77,20 @@ def recognise(problem: Any) -> Recognition:
         refused = RefusedByRules(str(reason))
         refused.standard = standard
         raise refused from None
+
+
+def with_losses_in_budgets(problem: Any) -> Standard | None:
+    """The numbers of a problem whose constraints bound sums of many losses; None of any other."""
+    if next(may_have_losses(problem), None) is None:
+        return None
+    try:
+        canonical = canonicalise(problem, budgets=True)
+        held = sum(len(g.weight) for g in canonical.groups if g.budget is not None)
+        size = sum(variable.size for variable in canonical.variables)
+        few = held < TERMS * size or canonical.norms or canonical.shifted is not None
+        return None if few else standardise(canonical)
+    except NotScreenable:
+        return None
 
 
 def recognise_numbers(standard: Standard) -> Recognition:
@@ -146,7 +168,7 @@ def recognise_standard(
         If what is left is not a sum of losses; `NotStronglyConvex` where only squares are missing.
     """
     if not (composite or strongly_convex is False):
-        found = _one_loss(standard, strongly_convex)
+        found = one_loss(standard, strongly_convex)
         if found is not None:
             return found
     from cvxscreen.cvxpy_plugin.recognise.rules import by_rules
@@ -154,7 +176,7 @@ def recognise_standard(
     return by_rules(standard, composite=composite, strongly_convex=strongly_convex)
 
 
-def _one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | None:
+def one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | None:
     """One loss over data beside a diagonal quadratic term, where no rule has anything to do.
 
     What most problems are, a few linear constraints with them, without the steps in which the rules

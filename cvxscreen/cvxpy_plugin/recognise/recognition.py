@@ -125,7 +125,8 @@ class Recognition(NamedTuple):
             return total
         values = self.standard.rows.values(z)
         for group, rows in zip(groups, self.standard.arguments, strict=True):
-            total += group.value(values[rows])
+            if group.budget is None:
+                total += group.value(values[rows])
         return total
 
     def multipliers(

@@ -37,6 +37,11 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen.core.cones import height
+from cvxscreen.cvxpy_plugin.recognise.budget_losses import (
+    budgets_above_levels,
+    read_budgets,
+    take_budgets,
+)
 from cvxscreen.cvxpy_plugin.recognise.constraint_forms import Rewritten, in_two_forms
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
@@ -113,7 +118,7 @@ class Canonical(NamedTuple):
     replaced : tuple of Rewritten
         Constraints of the user's with others in their place.
     groups : tuple of LossGroup
-        Losses of the objective that are not in `problem`.
+        Losses of the objective, and behind them of constraints, that are not in `problem`.
     shifted : Shifted or None
         A variable of the user's that another one of `problem` stands for up to a square.
     free : tuple of cvxpy.Variable
@@ -240,21 +245,27 @@ class Canonical(NamedTuple):
         if not self.groups:
             return current
         found = read_losses(whole)
+        if any(group.budget is not None for group in self.groups):
+            found += read_budgets(whole)
         alike = len(found) == len(self.groups) and all(
             same(new.argument, old.argument) and new.sign == old.sign
-            and same_slack(new.slack, old.slack)
+            and same_slack(new.slack, old.slack) and new.budget == old.budget
             for new, old in zip(found, self.groups, strict=True)
         )
         return current._replace(groups=found) if alike else None
 
-    def user_constraints(self) -> dict[int, Any]:
-        """The user's constraint behind each canonical one that has one, by its position."""
+    def positions(self) -> dict[int, int]:
+        """By identifier of a constraint before the reductions: which canonical one it is."""
         marks = {c.id: np.array(float(k)) for k, c in enumerate(self.problem.constraints)}
         found = self.chain.invert(Solution(cp.OPTIMAL, 0.0, {}, marks, {}), self.inverse)
+        return {key: int(k) for key, k in found.dual_vars.items()}
+
+    def user_constraints(self) -> dict[int, Any]:
+        """The user's constraint behind each canonical one that has one, by its position."""
         own = {c.id: c for c in self.original.constraints}
         own |= {part.id: one.constraint for one in self.replaced for part, _ in one.parts}
         own |= {bundle.whole.id: own[bundle.parts[0].id] for bundle in self.bundles}
-        return {int(k): own[key] for key, k in found.dual_vars.items() if key in own}
+        return {k: own[key] for key, k in self.positions().items() if key in own}
 
     def current(self) -> dict[int, np.ndarray] | None:
         """The values that the user's variables have now, by identifier of the canonical variable.
@@ -267,14 +278,19 @@ class Canonical(NamedTuple):
         return self.free_values()
 
 
-def canonicalise(problem: Any) -> Canonical:
+def canonicalise(problem: Any, *, budgets: bool = False) -> Canonical:
     """Take `problem` to cone form.
+
+    Parameters
+    ----------
+    budgets : bool
+        Whether losses are read off constraints, too, which are then in `groups` alone.
 
     Raises
     ------
     NotScreenable
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
-        a value.
+        a value; with `budgets`, where no constraint has losses that are read so.
     """
     direct, bounding = without_epigraph_variables(problem)
     largest, parting = without_level_variables(direct)
@@ -283,13 +299,15 @@ def canonicalise(problem: Any) -> Canonical:
     vectors, bundles = bundled(vectorised(plain))
     simple = in_simpler_atoms(vectors)
     leveled, levels = above_levels(simple)
+    if budgets:
+        leveled, levels = budgets_above_levels(leveled), ()
     reason = refusal(leveled)
     if reason:
         raise NotScreenable(reason)
     rewritten, shortened = with_triangles(leveled)
     whole, shifted = without_shared_squares(rewritten)
     others, norms, in_norms = take_row_norms(whole)
-    small, groups, free = take_losses(others)
+    small, groups, free = take_budgets(others) if budgets else take_losses(others)
     chain, cone, inverse = in_cone_form(small)
     if cone is problem:  # what is kept of a problem must not keep it alive
         cone = cp.Problem(problem.objective, problem.constraints)
@@ -452,6 +470,9 @@ class Standard(NamedTuple):
         The rows of each of the canonical problem's groups of losses.
     norms : tuple of slice
         Those of the cones of each of its norms, cone by cone and head first.
+    budgets : tuple of int
+        By group of losses: the row that bounds them, of which they are the rest; -1 for losses of
+        the objective. Empty where all are.
     """
 
     canonical: Canonical
@@ -464,6 +485,7 @@ class Standard(NamedTuple):
     cones: tuple[Cone, ...]
     arguments: tuple[slice, ...] = ()
     norms: tuple[slice, ...] = ()
+    budgets: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -518,6 +540,8 @@ class Standard(NamedTuple):
     @property
     def constrained(self) -> int:
         """Number of rows in cones: those behind them are arguments of losses."""
+        if self.arguments:
+            return self.arguments[0].start
         return self.cones[-1].rows.stop if self.cones else 0
 
     def argument_uses(self) -> NDArray[np.int64]:
@@ -531,6 +555,11 @@ class Standard(NamedTuple):
         for group, rows in zip(self.canonical.groups, self.arguments, strict=True):
             if group.slack is not None:
                 yield group, group.slack, rows
+
+    def budget_of(self, group: LossGroup) -> int:
+        """The row that bounds the losses of a group."""
+        groups = self.canonical.groups
+        return next(row for own, row in zip(groups, self.budgets, strict=True) if own is group)
 
     def value(self, z: Array) -> float:
         """The canonical objective at `z`, without the losses that were read off it."""
@@ -649,8 +678,17 @@ def standardise(canonical: Canonical) -> Standard:
         raise NotScreenable("the data hold NaN or infinity")
     return Standard(
         canonical, variables, starts, quadratic, linear, constant, rows, tuple(cones),
-        tuple(arguments), tuple(norms),
+        tuple(arguments), tuple(norms), _budgets(canonical, cones),
     )
+
+
+def _budgets(canonical: Canonical, cones: list[Cone]) -> tuple[int, ...]:
+    """The rows that bound the losses of each group; see `Standard`."""
+    if all(group.budget is None for group in canonical.groups):
+        return ()
+    heads = {cone.constraint: cone.rows.start for cone in cones}
+    at = {key: heads[position] for key, position in canonical.positions().items()}
+    return tuple(-1 if g.budget is None else at[g.budget] for g in canonical.groups)
 
 
 def with_current_costs(standard: Standard) -> Standard | None:
