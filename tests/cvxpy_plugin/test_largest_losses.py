@@ -12,9 +12,11 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
+from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import Draft
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import above_levels, in_simpler_atoms
-from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
+from cvxscreen.cvxpy_plugin.recognise.recognise import one_loss, recognise, recognise_standard
+from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise, standardise
 
 cvxpy_plugin.register()
 
@@ -234,3 +236,24 @@ def test_repeated_rows_are_certified(seed: int) -> None:
     assert cvxscreen.Report.of(screened).recognised
     plain.solve("CLARABEL", **TIGHT)
     np.testing.assert_allclose(screened.value, plain.value, rtol=1e-8)
+
+
+def test_a_full_matrix_of_squares_beside_needs_no_rules() -> None:
+    """CVaR and variance: the same problem as by the rules, and none of a matrix that is not PSD."""
+    rng = np.random.default_rng(3)
+    R, A = rng.standard_normal((3_000, 6)), rng.standard_normal((6, 6))
+    w = cp.Variable(6)
+    for square in (A @ A.T, np.diag([1.0, 1.0, 1.0, 1.0, 1.0, -1.0]) + 0.1):
+        risk = cp.cvar(R @ w, 0.9) + cp.quad_form(w, cp.psd_wrap(square))
+        problem = cp.Problem(cp.Minimize(risk), [cp.sum(w) == 1, w >= 0])
+        standard = standardise(canonicalise(problem))
+        found = one_loss(standard, None)
+        if square[5, 5] < 0.0:
+            assert found is None
+            continue
+        assert found is not None
+        check(found)
+        ruled = recognise_standard(standard, strongly_convex=False)
+        z = rng.standard_normal(standard.size)
+        ours, theirs = (each.problem.primal(z[each.core]) for each in (found, ruled))
+        assert ours == pytest.approx(theirs, rel=1e-12)

@@ -23,8 +23,8 @@ from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.budget_losses import TERMS, may_have_losses
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.draft import GroupTerms, Pairing
-from cvxscreen.cvxpy_plugin.recognise.matrices import Stack
+from cvxscreen.cvxpy_plugin.recognise.draft import GRAM_LIMIT, GroupTerms, Pairing
+from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, square_block
 from cvxscreen.cvxpy_plugin.recognise.recognition import CostParts, Recognition
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard, canonicalise, standardise
 from cvxscreen.cvxpy_plugin.size import FEWEST, MANY_ROWS
@@ -177,7 +177,7 @@ def recognise_standard(
 
 
 def one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | None:
-    """One loss over data beside a diagonal quadratic term, where no rule has anything to do.
+    """One loss over data beside squares, where no rule has anything to do.
 
     What most problems are, a few linear constraints with them, without the steps in which the rules
     would find that out. None where one may apply, or something is to be refused.
@@ -187,13 +187,17 @@ def one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | 
     n = arguments.shape[0]
     if len(canonical.groups) != 1 or n <= FEWEST * d:
         return None
-    group, squares = canonical.groups[0], standard.quadratic.diagonal()
+    group, matrix = canonical.groups[0], standard.quadratic
+    squares = matrix.diagonal()
     squared = int(np.count_nonzero(squares > 0))
-    diagonal = squared == standard.quadratic.nnz
-    held = 2 * squared >= d or strongly_convex is None
+    diagonal = squared == matrix.nnz
+    held = (diagonal and 2 * squared >= d) or strongly_convex is None
+    plain = diagonal or (
+        d <= GRAM_LIMIT and (squares >= 0).all() and np.isfinite(matrix.data).all()
+    )
     # What the arguments of the user's losses touch is the user's, or a level of a sum of largest.
     touched = arguments.touched().all()
-    if not (diagonal and held and touched and (group.weight > 0).all()):
+    if not (plain and held and touched and (group.weight > 0).all()):
         return None
     if standard.cones and not _few_linear(standard):
         return None
@@ -207,6 +211,9 @@ def one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | 
     k = len(order)
     try:
         design, core = arguments.design(np.arange(d))
+        quadratic = Quadratic(squares[core]) if diagonal else Quadratic(
+            np.zeros(d), square_block(matrix, core).toarray()
+        )
         side = None
         if k:
             pick = sp.csr_array((np.ones(k), order, np.arange(k + 1)), shape=(k, first))
@@ -216,11 +223,11 @@ def one_loss(standard: Standard, strongly_convex: bool | None) -> Recognition | 
                 sp.csr_array(kept.columns(core)), kept.offset, tuple(dim for dim in dims if dim[1])
             )
         problem = Problem(
-            design=design, losses=Losses(b, *others), quadratic=Quadratic(squares[core]),
+            design=design, losses=Losses(b, *others), quadratic=quadratic,
             linear=standard.linear[core], constant=standard.constant + group.constant,
             side=side, kind="cvxpy",
         )
-    except InvalidInput as error:
+    except (InvalidInput, np.linalg.LinAlgError) as error:
         raise NotScreenable(str(error)) from None
     nothing = np.zeros(0, dtype=np.intp), sp.csr_array((0, d))
     return Recognition(
