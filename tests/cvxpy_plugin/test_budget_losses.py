@@ -144,22 +144,39 @@ def test_parts_are_those_of_the_general_reading() -> None:
     assert made.budgets[0].primal(x) == pytest.approx(above - RISK, rel=1e-10)
 
 
-def test_multipliers_show_no_more_than_there_is() -> None:
-    """Losses that are 0 from 1 on: no feasible point is below 1, and one is there."""
-    a, count = cp.Variable(name="a"), 200
-    hinge = cp.sum(cp.maximum(1 - np.ones((count, 1)) @ cp.reshape(a, (1,), order="F"), 0.0))
-    standard = numbers(cp.Problem(cp.Minimize(a), [hinge <= 0.0]))
+a = cp.Variable(name="a")
+SAME = np.ones((200, 1)) @ cp.reshape(a, (1,), order="F")
+KINKS = np.repeat([2.0, 0.0], 100)
+ABOVE: dict[str, tuple[Any, float, float]] = {
+    # What a sum of losses of one coordinate may be at most, and the least such coordinate.
+    "hinge": (cp.sum(cp.maximum(1 - SAME, 0)), 0.0, 1.0),
+    "steeper_than_it_is": (cp.sum(cp.pos(KINKS - SAME)), 100.0, 1.0),
+    "dead_zone": (cp.sum(cp.pos(cp.abs(SAME - 3) - 1)), 0.0, 2.0),
+    "least_value": (cp.sum(cp.maximum(0.5, 3 - SAME)), 200.0, 2.0),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_multipliers_show_what_there_is_and_no_more(name: str) -> None:
+    """Steepest slopes on the kinks above the least coordinate show it; no others show more."""
+    losses, most, least = ABOVE[name]
+    standard = numbers(cp.Problem(cp.Minimize(a), [losses <= most]))
     (group,), (rows,) = standard.canonical.groups, standard.arguments
-    proof = np.zeros(standard.rows.shape[0])
-    proof[standard.budgets[0]] = 1.0
-    steepest = group.weighed(np.arange(count))[3]
-    proof[rows] = -(steepest if np.any(steepest) else group.weighed(np.arange(count))[4])
-    assert 0.999 <= least_coordinate(standard, proof) <= 1.0
-    assert 0.999 <= least_coordinate(standard, 3.0 * proof) <= 1.0
-    for _ in range(200):  # whatever they are, multipliers of which some are out of their intervals
+    rises = standard.rows.values(np.ones(1))[rows] > standard.rows.offset[rows]
+    proof, row = np.zeros(standard.rows.shape[0]), standard.budgets[0]
+    _, _, _, low, high = group.weighed(np.arange(200))
+    steepest = np.where(rises, low, high)
+    falling = KINKS > 0.0 if name == "steeper_than_it_is" else np.ones(200, dtype=bool)
+    proof[row], proof[rows] = 1.0, -np.where(falling, steepest, 0.0)
+    for size in (1.0, 3.0):
+        assert 0.999 * least <= least_coordinate(standard, size * proof) <= least
+    steeper = proof.copy()
+    steeper[row] = 0.3  # the slopes are beyond what that leaves them
+    assert least_coordinate(standard, steeper) <= least
+    for _ in range(200):
         other = proof * RNG.uniform(-1.0, 3.0, len(proof))
-        assert least_coordinate(standard, other) <= 1.0
-    proof[standard.budgets[0]] = 0.0  # nothing holds the losses
+        assert least_coordinate(standard, other) <= least
+    proof[row] = 0.0  # nothing holds the losses
     assert least_coordinate(standard, proof) == 0.0
 
 
