@@ -67,6 +67,11 @@ near = of("cvxpy_plugin/recognise/level_variables.py", f"{LEVELS}::test_near_mis
 INFEASIBLE = "cvxpy_plugin/test_infeasible.py"
 proof = of("cvxpy_plugin/infeasible.py", INFEASIBLE)
 
+BUDGETS = "cvxpy_plugin/test_budget_losses.py"
+of_losses = of("cvxpy_plugin/infeasible.py",
+               f"{BUDGETS}::test_multipliers_show_what_there_is_and_no_more")
+read = of("cvxpy_plugin/recognise/check.py", f"{BUDGETS}::test_another_reading_is_refused")
+
 OUTLIERS = "cvxpy_plugin/test_outliers.py"
 outliers = of("cvxpy_plugin/recognise/elimination.py",
               f"{OUTLIERS}::test_the_answer_and_every_dual_value")
@@ -99,6 +104,14 @@ FAULTS = (
           "part[0] = max(part[0], up(float(np.linalg.norm(part[1:])), len(part)))", "pass",
           "a feasible problem is called infeasible",
           f"{INFEASIBLE}::test_multipliers_of_a_cone_are_moved_into_it"),
+    of_losses("slopes of losses beyond what their budget pays for", DROPPED,
+              "theta = np.clip(-multipliers[rows][paying], within * lo, within * hi)",
+              "theta = -multipliers[rows][paying]", "a feasible problem is called infeasible"),
+    of_losses("dead zones of losses", DROPPED, "yield np.abs(theta) * e", "yield 0.0 * theta",
+              "a feasible problem is called infeasible"),
+    read("a constraint's losses as they were read", DROPPED,
+         "if not abs(written - values[k]) <= AGREEMENT * size * self.multipliers[k]:", "if False:",
+         "what is the constraint's is the objective's"),
     proof("multipliers of matrices taken as they are", DROPPED,
           'elif cone.kind != "zero":', "elif False:", "a feasible problem is called infeasible",
           f"{INFEASIBLE}::test_of_matrices_nothing_is_said"),
