@@ -57,6 +57,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import solve_triangular
 
@@ -1474,16 +1475,16 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
                 ends = end, end if kind == "zero" else np.full(len(end), np.inf)
                 _within_bounds(some.indices[at], some.data[at], *ends, low, high)
                 some, least = some[~single], least[~single]
-            if not 0 < 2 * some.shape[0] * d <= _DENSE_ROWS:
-                continue
-            matrix = some.toarray()
             if kind == "soc":
-                matrix = np.vstack([matrix[0] - matrix[1:], matrix[0] + matrix[1:]])
+                heads = sp.csr_array(np.ones((some.shape[0] - 1, 1))) @ some[:1]
+                some = sp.vstack([heads - some[1:], heads + some[1:]], format="csr")
                 least = np.concatenate([least[0] - least[1:], least[0] + least[1:]])
                 least = least - 2.0 * EPS * np.abs(least)
-            top = least if kind == "zero" else np.full(len(matrix), np.inf)
-            parts.append((matrix, least, top))
-            parts.append(_opposite_rows(matrix, least))
+            if not 0 < some.nnz <= _MOST_ENTRIES:
+                continue
+            top = least if kind == "zero" else np.full(len(least), np.inf)
+            found = _RowBounds.of(some, least, top)
+            parts += [found, found.opposite()]
     hard = np.flatnonzero(hard_rows(problem.losses))
     f = problem.losses.take(hard)
     least, most = np.where(np.isinf(f.lo), f.b, -np.inf), np.where(np.isinf(f.hi), f.b, np.inf)
@@ -1492,13 +1493,12 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         _within_bounds(columns, factors, least[alone], most[alone], low, high)
         rest = np.delete(np.arange(len(hard)), alone)
         hard, least, most = hard[rest], least[rest], most[rest]
-    if 0 < len(hard) * d <= _DENSE_ROWS:
-        parts.append((problem.design.dense(hard), least, most))
+    if 0 < len(hard) * d <= _MOST_ENTRIES:
+        parts.append(_RowBounds.of(problem.design.rows_csr(hard), least, most))
     for _ in range(_BOX_ROUNDS if parts else 0):
         before = low.copy(), high.copy()
-        for matrix, least, top in parts:
-            for rows, end in ((matrix, least), (-matrix, -top)):  # rows @ x >= end
-                _tighten(rows, end, low, high)
+        for part in parts:
+            part.tighten(low, high)
         if norms is not None:
             most = (norms.scales * high[norms.heads])[norms.owner]
             _within_bounds(norms.coordinates, norms.factors, -most, most, low, high)
@@ -1518,60 +1518,89 @@ def _within_bounds(
     np.minimum.at(high, columns, np.where(np.isfinite(above), above, np.inf))
 
 
-def _opposite_rows(rows: Array, end: Array) -> tuple[Array, Array, Array]:
-    """What pairs of rows with the same two coordinates say of one: as rows, their lower ends, inf.
+_MOST_ENTRIES, _BOX_ROUNDS = 20_000_000, 4
+"""Entries of the constraints that are looked at (half a second), and how often."""
 
-    Of ``a u + b w >= e`` and ``a' u - b' w >= e'``, b and b' positive, the sum without w.
+
+class _RowBounds(NamedTuple):
+    """Rows ``least <= <g, x> <= most`` by their entries, none of which is 0.
+
+    Attributes
+    ----------
+    owner, columns : arrays of int, shape (k,)
+        Row and coordinate of each entry, row by row.
+    factors : array, shape (k,)
+    least, most : arrays, shape (m,)
     """
-    rows, end = rows[(rows != 0).sum(axis=1) == 2], end[(rows != 0).sum(axis=1) == 2]
-    if not len(rows):  # so it always is where there is one coordinate
-        return rows, end, end
-    at = np.argsort(rows == 0, axis=1, kind="stable")[:, :2]
-    order = np.lexsort((at[:, 1], at[:, 0]))
-    rows, end, at = rows[order], end[order], at[order]
-    pairs = np.flatnonzero((at[1:] == at[:-1]).all(axis=1))
-    made, ends = [np.zeros((0, rows.shape[1]))], [np.zeros(0)]
-    for gone, left in ((0, 1), (1, 0)):
-        first, second = (rows[k, at[k, gone]] for k in (pairs, pairs + 1))
-        sizes = np.abs(second), np.abs(first)
-        kept = [s * rows[k, at[k, left]] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
-        least = [s * end[k] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
-        total = kept[0] + kept[1]
-        use = (first * second < 0) & (np.abs(total) >= 0.3 * (np.abs(kept[0]) + np.abs(kept[1])))
-        fresh = np.zeros((len(pairs), rows.shape[1]))
-        fresh[np.arange(len(pairs)), at[pairs, left]] = total
-        made.append(fresh[use])
-        rounding = 16.0 * EPS * (np.abs(least[0]) + np.abs(least[1]))
-        ends.append((least[0] + least[1] - rounding)[use])
-    found = np.vstack(made)
-    return found, np.concatenate(ends), np.full(len(found), np.inf)
 
+    owner: Index
+    columns: Index
+    factors: Array
+    least: Array
+    most: Array
 
-_DENSE_ROWS, _BOX_ROUNDS = 20_000_000, 4
-"""Entries of the constraints that are looked at (160 MB), and how often."""
+    @classmethod
+    def of(cls, rows: Any, least: Array, most: Array) -> _RowBounds:
+        """Those of a sparse matrix."""
+        rows = sp.csr_array(rows, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        owner = np.repeat(np.arange(len(least)), np.diff(rows.indptr))
+        return cls(owner, rows.indices.astype(np.intp), rows.data, least, most)
 
+    def opposite(self) -> _RowBounds:
+        """What pairs of rows with the same two coordinates say of one, as rows of one entry.
 
-def _tighten(rows: Array, end: Array, low: Array, high: Array) -> None:
-    """Sharpen the box by ``rows @ x >= end``, in place."""
-    used = np.isfinite(end)
-    rows, end = rows[used], end[used]
-    with np.errstate(invalid="ignore"):
-        most = np.where(rows > 0, rows * high, np.where(rows < 0, rows * low, 0.0))
-    endless = np.isinf(most)
-    finite = np.where(endless, 0.0, most)
-    total, count = finite.sum(axis=1), endless.sum(axis=1)
-    size = np.abs(finite).sum(axis=1) + np.abs(end)
-    # rows_j x_j >= end - (what the others reach at most), known if none of them is endless.
-    least = end[:, None] - (total[:, None] - finite) - 4 * (len(low) + 8) * EPS * size[:, None]
-    known = (count[:, None] - endless == 0) & (rows != 0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bound = least / rows
-    bound = np.where(known, bound, 0.0)
-    bound = bound + np.where(rows > 0, -4.0, 4.0) * EPS * np.abs(bound)
-    np.maximum(low, np.where(known & (rows > 0), bound, -np.inf).max(axis=0, initial=-np.inf),
-               out=low)
-    np.minimum(high, np.where(known & (rows < 0), bound, np.inf).min(axis=0, initial=np.inf),
-               out=high)
+        Of ``a u + b w >= e`` and ``a' u - b' w >= e'``, b and b' positive, the sum without w.
+        """
+        count = np.bincount(self.owner, minlength=len(self.least))
+        two = np.flatnonzero(count == 2)
+        first = (np.cumsum(count) - count)[two]
+        at = np.stack([self.columns[first], self.columns[first + 1]], axis=1)
+        order = np.lexsort((at[:, 1], at[:, 0]))
+        at, end = at[order], self.least[two][order]
+        a = np.stack([self.factors[first], self.factors[first + 1]], axis=1)[order]
+        pairs = np.flatnonzero((at[1:] == at[:-1]).all(axis=1))
+        columns, factors, ends = [], [], []
+        for gone, left in ((0, 1), (1, 0)):
+            one, other = a[pairs, gone], a[pairs + 1, gone]
+            sizes = np.abs(other), np.abs(one)
+            kept = [s * a[k, left] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
+            least = [s * end[k] for s, k in zip(sizes, (pairs, pairs + 1), strict=True)]
+            total = kept[0] + kept[1]
+            use = (one * other < 0) & (np.abs(total) >= 0.3 * (np.abs(kept[0]) + np.abs(kept[1])))
+            rounding = 16.0 * EPS * (np.abs(least[0]) + np.abs(least[1]))
+            columns.append(at[pairs, left][use])
+            factors.append(total[use])
+            ends.append((least[0] + least[1] - rounding)[use])
+        found = np.concatenate(ends)
+        every = np.arange(len(found))
+        return _RowBounds(
+            every, np.concatenate(columns), np.concatenate(factors), found,
+            np.full(len(found), np.inf),
+        )
+
+    def tighten(self, low: Array, high: Array) -> None:
+        """Sharpen the box by these rows, in place: from below, then from above."""
+        m, d = len(self.least), len(low)
+        for a, end in ((self.factors, self.least), (-self.factors, -self.most)):  # <a, x> >= end
+            rising = a > 0.0
+            most = a * np.where(rising, high[self.columns], low[self.columns])
+            endless = np.isinf(most)
+            finite = np.where(endless, 0.0, most)
+            total = np.bincount(self.owner, finite, m)
+            size = np.bincount(self.owner, np.abs(finite), m) + np.abs(end)
+            # a_j x_j >= end - (what the others reach at most), known if none of them is endless.
+            known = np.isfinite(end)[self.owner]
+            known &= np.bincount(self.owner, endless, m)[self.owner] == endless
+            owner, own = self.owner[known], finite[known]
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                least = end[owner] - (total[owner] - own) - 4 * (d + 8) * EPS * size[owner]
+                bound = least / a[known]
+            rising, columns = rising[known], self.columns[known]
+            bound = bound + np.where(rising, -4.0, 4.0) * EPS * np.abs(bound)
+            np.maximum.at(low, columns[rising], bound[rising])
+            np.minimum.at(high, columns[~rising], bound[~rising])
 
 
 def _growth_slopes(problem: Problem, theta: Array) -> Array:

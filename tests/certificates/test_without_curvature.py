@@ -455,7 +455,7 @@ def test_rows_of_one_entry_bound_coordinates_however_many_they_are(
     units: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As constraints and as terms; quotients are rounded outwards, and others are tried as well."""
-    monkeypatch.setattr(module, "_DENSE_ROWS", 8)
+    monkeypatch.setattr(module, "_MOST_ENTRIES", 8)
     entries = np.array([3.0, -3.0, 7.0, -0.1]) * units
     rows = np.zeros((5, 3))
     rows[[0, 1, 2, 3], [0, 0, 1, 2]] = entries
