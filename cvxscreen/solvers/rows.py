@@ -486,8 +486,9 @@ class ScreenedRows(
         if best is not None and not better and point.primal <= best.primal:
             # Where unpenalised coordinates balance to a rounding only, no gap tells points apart.
             blind = not np.isfinite(point.gap)
-            better = bool(off.any()) or (blind and not np.isfinite(best.gap))
-            better = better or (blind and self.certified(point).gap < best.gap)
+            better = bool(off.any()) or (
+                blind and (np.isinf(best.gap) or self.certified(point).gap < best.gap)
+            )
         if better:
             self.best = point
 

@@ -51,6 +51,24 @@ def test_the_best_point_stays_the_best() -> None:
     np.testing.assert_array_equal(run.solution(0.0).theta, good.theta)
 
 
+def test_points_without_a_finite_gap_are_told_apart_by_their_certificates() -> None:
+    """An answer whose balance is a matter of rounding replaces a start; what is no better stays."""
+    problem = build(Case("hinge", n=60))
+    rough, good = pair(problem)
+    blind, none = replace(good, gap=np.inf, terms=np.inf), np.zeros(problem.n, dtype=bool)
+    for start in (rough, replace(rough, gap=np.inf, terms=np.inf)):
+        run = ScreenedRows(problem, Newton(), "certified", 1e-6, (), None)
+        run.learn(start, none)
+        run.learn(blind, none)
+        assert run.best is blind
+        run.learn(replace(rough, gap=np.inf, terms=np.inf), none)
+        assert run.best is blind
+    run.learn(good, none)
+    assert run.best is good
+    run.learn(blind, none)
+    assert run.best is good
+
+
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_the_point_of_an_answer_under_a_penalty(diagonal: bool) -> None:
     """An x outside the cone is settled first; products of the x that was given do not count."""
