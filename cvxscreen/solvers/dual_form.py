@@ -33,6 +33,7 @@ the bound's multiplier.
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import scipy.sparse as sp
@@ -406,6 +407,10 @@ class DualForm(NamedTuple):
         return found.carried_to(problem, x, theta, mu, tol)
 
 
+_PARTS: WeakKeyDictionary[Problem, Parts | None] = WeakKeyDictionary()
+"""Of problems asked about before, which never change: a solve asks up to nine times."""
+
+
 def couples_few(problem: Problem) -> bool:
     """Whether `problem` has far more coordinates than rows between them, and so a `DualForm`."""
     return _parts_of(problem) is not None
@@ -419,6 +424,12 @@ def distances(problem: Problem) -> Distances:
 
 def _parts_of(problem: Problem) -> Parts | None:
     """Those of such a problem; None of others."""
+    if problem not in _PARTS:
+        _PARTS[problem] = _find_parts(problem)
+    return _PARTS[problem]
+
+
+def _find_parts(problem: Problem) -> Parts | None:
     form, side, design = problem.quadratic, problem.side, problem.design
     n, d = design.shape
     if side is None or d < LEAST or n > ROWS * d or not isinstance(design, Rows):

@@ -192,8 +192,6 @@ portfolio within the risk of 500 equal parts."""
 MOST_COLUMNS = 0.4
 """Share up to which they grow: beyond it a solve with all of them costs little more than another
 one and what has gone before."""
-COLUMN_STEPS = 50
-"""Steps at most with some of the columns: 20 to 30 are usual, and nothing may be feasible."""
 PRICED = 1e-9
 """Reduced cost, relative to the terms that it is the sum of, below which a coordinate stays 0."""
 
@@ -258,7 +256,7 @@ def _over_columns(
         bare = [replace(part, side=None, layout=None) for part in (objective, *budgets)]
         small = [with_features(part, features) for part in bare]
         small[0] = replace(small[0], side=_with_rows(side, rows, features))
-        found = _over_all(small[0], small[1:], limits, min(max_steps, COLUMN_STEPS))
+        found = _over_all(small[0], small[1:], limits, max_steps)
         if found is None:
             return None
         x, multipliers = np.zeros(objective.d), np.zeros(len(side.offset))

@@ -94,6 +94,14 @@ def turnover_limit(rng: Any, n: int, d: int) -> cp.Problem:
     return cp.Problem(cp.Minimize(cost), [cp.sum(w) == 1, w >= 0, turnover <= 0.3])
 
 
+def leverage_and_turnover(rng: Any, n: int, d: int) -> cp.Problem:
+    """Two limits of the same weights, the factors a variable whose squares are added up."""
+    w, cost, turnover = _moved(rng, n, d)
+    f, F = cp.Variable(d), rng.standard_normal((n, d))
+    held = [cp.sum(w) == 1, f == F.T @ w, cp.norm1(w) <= 1.4, turnover <= 0.5]
+    return cp.Problem(cp.Minimize(cost + cp.sum_squares(f)), held)
+
+
 def trading_costs(rng: Any, n: int, d: int) -> cp.Problem:
     w, cost, turnover = _moved(rng, n, d)
     return cp.Problem(cp.Minimize(cost + 0.01 * turnover), [cp.sum(w) == 1, w >= -0.05, w <= 0.1])
@@ -101,7 +109,7 @@ def trading_costs(rng: Any, n: int, d: int) -> cp.Problem:
 
 FORMS: list[Callable[[Any, int, int], cp.Problem]] = [
     svm_dual, factor_model, reduced_hulls, simplex_fit, balancing, box_program, linear_program,
-    leverage_limit, turnover_limit, trading_costs,
+    leverage_limit, turnover_limit, leverage_and_turnover, trading_costs,
 ]
 
 

@@ -190,8 +190,8 @@ def test_sparse_rows_stay_sparse(monkeypatch: Any) -> None:
     )
     np.testing.assert_allclose(sparse.equivalent.linear, form.equivalent.linear, rtol=1e-12)
     monkeypatch.setattr("cvxscreen.solvers.dual_form.ENTRIES", 1000)
-    assert not couples_few(dense)
-    assert couples_few(thin)
+    assert not couples_few(replace(dense))
+    assert couples_few(replace(thin))
 
 
 def test_every_point_of_the_dual_is_a_lower_bound() -> None:
