@@ -8,11 +8,13 @@ and also goes on where that gives up. What both leave is the solver's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.rows import Rows
+from cvxscreen.designs.shift import left_about_centre
 from cvxscreen.solvers.dual_coordinate_descent import WIDE, DualCoordinateDescent, one_epoch
 from cvxscreen.solvers.interface import (
     SolverTraits,
@@ -22,6 +24,7 @@ from cvxscreen.solvers.interface import (
     call_checked,
 )
 from cvxscreen.solvers.newton import DENSE_LIMIT
+from cvxscreen.solvers.reformulations import Centred
 from cvxscreen.solvers.truncated_newton import CLOCK, TruncatedNewton, takes
 from cvxscreen.solvers.working_set import Array
 
@@ -89,6 +92,40 @@ class FirstEpoch(SubproblemSolver):
         return SubproblemResult("inaccurate", x, theta, info={"steps": 0, "passes": 2.0})
 
 
+@dataclass(frozen=True)
+class AboutCentre(SubproblemSolver):
+    """A solver of a problem about the centre of its features, for the problem as it is.
+
+    Rows far from 0 are alike, and coordinate descent takes many epochs, or is given up: squared
+    hinge, 1,000 x 500, C = 0.01, features one, three and twenty spreads off 0, 16, 63 and 56 ms,
+    and about their centre 7, 7 and 10. The intercept takes up the centre.
+
+    Parameters
+    ----------
+    solver : SubproblemSolver
+    form : Centred
+        Of the problem that it is called for.
+    """
+
+    solver: SubproblemSolver
+    form: Centred
+    name: str = "ABOUT_CENTRE"
+
+    def __call__(
+        self, problem: Problem, start: Start | None = None, target: float = 0.0
+    ) -> SubproblemResult:
+        """Solve until the duality gap is at most `target` (absolute)."""
+        form = self.form
+        begun = None if start is None else form.apply(start)
+        found = self.solver(form.equivalent, begun, target)
+        if not found.usable:
+            return found
+        x, state = form.restored(found.x), found.state
+        if isinstance(state, Start):
+            state = Start(x, state.theta, size=state.size)
+        return replace(found, x=x, state=state, snapshot=None)
+
+
 def beginning(
     problem: Problem, then: SubproblemSolver | None, tol: float
 ) -> SubproblemSolver:
@@ -96,6 +133,16 @@ def beginning(
 
     `then` goes on where they do not get there; None is the compiled path.
     """
+    form = Centred.shortest(problem)
+    if form is None:
+        return _beginning(problem, then, tol)
+    return AboutCentre(_beginning(form.equivalent, then, tol), form)
+
+
+def _beginning(
+    problem: Problem, then: SubproblemSolver | None, tol: float
+) -> SubproblemSolver:
+    """The same for the problem as it is."""
     descent = DualCoordinateDescent.beginning(problem, then, tol)
     if not (newton_pays(problem) and CLOCK.bought):
         return descent
@@ -130,3 +177,11 @@ def hardness(problem: Problem) -> float:
     """The mean of the eigenvalues that the dual is conditioned by; it grows as C does."""
     total = float(problem.norms**2 @ (1.0 / problem.losses.q))
     return total / min(problem.n, problem.d)
+
+
+def hardness_about_centre(problem: Problem) -> float:
+    """About the same of the problem as `beginning` solves it."""
+    left, free, rows = 1.0, problem.free_index, problem.design
+    if len(free) == 1 and isinstance(rows, Rows) and not rows.sparse:
+        left = left_about_centre(rows, problem.free_columns[:, 0], int(free[0]))
+    return left * hardness(problem)

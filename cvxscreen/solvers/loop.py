@@ -220,7 +220,7 @@ def reformulated(
     with terms for its bounds. `theirs` says that a solver or bounds are named, which are for the
     coordinates that there are; `often`, that the form is kept for other costs.
     """
-    form: Reformulation | None = Centred.of(problem)
+    form: Reformulation | None = Centred.of(problem, exact=False)
     rows = 0 if form is not None or theirs else lasso_rows(problem)
     if rows and not waits_for_loops(problem, rows, often):
         form = WithoutIntercept.of(problem, often=often)

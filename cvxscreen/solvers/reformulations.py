@@ -140,8 +140,12 @@ class Centred(NamedTuple):
         return False
 
     @classmethod
-    def of(cls, problem: Problem) -> Centred | None:
-        """`problem` centred; None where no feature is far off, or nothing could take it up."""
+    def of(cls, problem: Problem, exact: bool = True) -> Centred | None:
+        """`problem` centred; None where no feature is far off, or nothing could take it up.
+
+        With `exact` at one of the rows, about which most differences are not rounded; else, where
+        nothing but that coordinate is unpenalised, at the mean of all of them.
+        """
         side = problem.side
         if problem.penalty is not None or not isinstance(problem.quadratic, Quadratic):
             return None
@@ -153,10 +157,32 @@ class Centred(NamedTuple):
         shift = Shift.of(problem.design, held)
         if shift is None:
             return None
+        if not exact and problem.free_index.tolist() == [shift.free]:
+            shift = Shift.shortest(problem.design, problem.free_columns[:, 0], shift.free) or shift
+        return cls._about(problem, shift)
+
+    @classmethod
+    def shortest(cls, problem: Problem) -> Centred | None:
+        """`problem` about the centre that makes its rows the shortest; None where they are so.
+
+        Of one unpenalised coordinate. For methods whose steps are many where rows are alike.
+        """
+        free = problem.free_index
+        if len(free) != 1 or problem.side is not None or problem.penalty is not None:
+            return None
+        if problem.drift or problem.imbalance:
+            return None
+        shift = Shift.shortest(problem.design, problem.free_columns[:, 0], int(free[0]))
+        return None if shift is None else cls._about(problem, shift)
+
+    @classmethod
+    def _about(cls, problem: Problem, shift: Shift) -> Centred:
+        """`problem` with the rows of `shift`."""
         free, mean = shift.free, shift.mean
         equivalent = replace(
             problem, design=shift.rows(), linear=problem.linear - problem.linear[free] * mean,
         )
+        equivalent.known.free_columns = problem.known.free_columns
         return cls(problem, equivalent, free, mean)
 
     @property
@@ -179,14 +205,19 @@ class Centred(NamedTuple):
         x[self.free] += self.mean @ x
         return Start(x, start.theta, multipliers=start.multipliers)
 
+    def restored(self, x: Array) -> Array:
+        """A point of `equivalent` as one of `problem`."""
+        x = x.copy()
+        x[self.free] -= self.mean @ x
+        return x
+
     def invert(self, found: Solution, tol: float) -> Solution:
         """A solution of `equivalent` as one of `problem`, certified there to `tol`.
 
         What its slopes lack to balance costs next to nothing about the centre; here every far
         feature multiplies it, so that they are balanced to rounding first.
         """
-        x, theta = found.x.copy(), found.theta
-        x[self.free] -= self.mean @ x
+        x, theta = self.restored(found.x), found.theta
         if self.problem.side is None and np.isfinite(x).all():
             margins = self.equivalent.design.forward(found.x)
             theta = dual_feasible(self.equivalent, theta, margins=margins, x=found.x)[0]

@@ -324,7 +324,7 @@ def begins_by_descent(problem: Problem) -> bool:
         return False
     pays = problem.design.sparse or problem.d > segments.NARROW or _easy(problem)
     if pays and _on_parabolas(problem):
-        pays = loaded("cvxscreen.solvers.beginning:hardness")(problem) < GIVEN_UP
+        pays = loaded("cvxscreen.solvers.beginning:hardness_about_centre")(problem) < GIVEN_UP
     return pays and bool(loaded("cvxscreen.solvers.dual_active_set:DualIterate").takes(problem))
 
 

@@ -341,6 +341,9 @@ def test_coordinate_descent_is_not_begun_where_it_would_be_given_up() -> None:
         assert hardness(easy) < registry.GIVEN_UP < hardness(hard)
         assert registry.begins_by_descent(easy)
         assert not registry.begins_by_descent(hard)
+    off = cvxscreen.regression(A + 30.0, y, loss="huber", C=0.1, intercept=True)
+    assert hardness(off) > registry.GIVEN_UP
+    assert registry.begins_by_descent(off)  # about the centre
     others = (
         cvxscreen.regression(sp.csr_matrix(A), y, loss="huber", C=10.0, intercept=True),
         cvxscreen.regression(A[:150], y[:150], loss="huber", C=10.0, intercept=True),
