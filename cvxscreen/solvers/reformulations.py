@@ -158,7 +158,11 @@ class Centred(NamedTuple):
         if shift is None:
             return None
         if not exact and problem.free_index.tolist() == [shift.free]:
-            shift = Shift.shortest(problem.design, problem.free_columns[:, 0], shift.free) or shift
+            mean = Shift.shortest(problem.design, problem.free_columns[:, 0], shift.free)
+            form = None if mean is None else cls._about(problem, mean)
+            # A row far from all others draws the mean so far away that the rest would be far again.
+            if form is not None and Shift.of(form.equivalent.design, held) is None:
+                return form
         return cls._about(problem, shift)
 
     @classmethod
