@@ -413,8 +413,8 @@ class Size(NamedTuple):
     coupled : float
         Entries of the variables, where nothing but few linear constraints and squares couples them.
     low_rank : bool
-        Whether squares of data are among what couples them, and no absolute values are in the
-        objective: OSQP takes long then.
+        Whether squares of data are among what couples them, and absolute values are not in the
+        objective alone: OSQP takes long then.
     linear_rows : float
         How many rows couple these where the objective has no squares.
     needs : Needs or None
@@ -813,8 +813,8 @@ class _Walk:
         # How many constraints hold many curved losses.
         self.levels = 0
         # Rows of squares in the objective but those of single entries; absolute values of these,
-        # and whether the objective has some.
-        self.square_rows, self.own_kinks, self.tolled = 0.0, 0.0, False
+        # and whether the objective, and whether constraints have some.
+        self.square_rows, self.own_kinks, self.tolled, self.capped = 0.0, 0.0, False, False
         self.discrete = any(v.attributes["integer"] or v.attributes["boolean"] for v in variables)
         self.complex = any(v.is_complex() for v in variables)
         self.left = VISITS
@@ -929,6 +929,7 @@ class _Walk:
                 entrywise = _is_entrywise(here.args[0])
                 self.own_kinks += weight * here.args[0].size if entrywise else 0.0
                 self.tolled |= objective and entrywise
+                self.capped |= not objective and entrywise
             length, block = False, self._block(here) if objective or budget else set()
             for key in block:
                 before = self.in_blocks.get(key, 0.0)
@@ -1100,7 +1101,7 @@ class _Walk:
         )
         square_rows = self._square_rows()
         coupled, between = self._coupled(square_rows)
-        low_rank = coupled > 0.0 and square_rows > 1.0 and not self.tolled
+        low_rank = coupled > 0.0 and square_rows > 1.0 and (self.capped or not self.tolled)
         between = 0.0 if self.squares else between
         found = found._replace(coupled=coupled, low_rank=low_rank, linear_rows=between)
         if not (found.quadratic or self.squares):

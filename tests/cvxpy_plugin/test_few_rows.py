@@ -234,6 +234,11 @@ def test_which_problems_are_large_enough() -> None:
         f = cp.Variable(5)
         factors = cp.Problem(cp.Minimize(cp.sum_squares(f)), [f == A @ x, *box])
         assert (measured(factors).why_not() == "") is pays
+        # OSQP is quick with costs of absolute values, not with limits of them beside.
+        tolls = cp.sum_squares(A @ x) + cp.norm1(x - 0.5)
+        for limits in ([], [cp.norm1(x) <= 1]):
+            asked = cp.Problem(cp.Minimize(tolls), [*box, cp.sum(x) == 1, *limits])
+            assert (measured(asked).why_not() == "") is (pays and len(limits) > 0)
         chain = cp.sum_squares(cp.diff(x))
         many = rng.standard_normal((n // 5, n)) @ x <= 1
         for cost, held in ((chain, box), (cp.sum_squares(x - 1), [*box, many])):
