@@ -1026,15 +1026,12 @@ def about_centre(problem: Problem, x: Array) -> tuple[Problem, Array] | None:
         Rows `Rows.roundings` of which covers what has been rounded, in rows and point.
     x : array, shape (d,)
     """
-    form, side = problem.quadratic, problem.side
+    form = problem.quadratic
     if problem.penalty is not None or problem.drift or problem.imbalance:
         return None
     if not isinstance(form, Quadratic) or form.singular or not form.untouched.any():
         return None
-    held = ~form.untouched | (problem.linear != 0.0)
-    if side is not None:
-        held = held | (abs(side.matrix).sum(axis=0) > 0)
-    shift = Shift.of(problem.design, held)
+    shift = Shift.of(problem.design, form.held_with(problem.side) | (problem.linear != 0.0))
     if shift is None or not np.isin(shift.ones, (-1.0, 0.0, 1.0)).all():
         return None
     free, mean = shift.free, shift.mean
@@ -1483,8 +1480,8 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
             if not 0 < some.nnz <= _MOST_ENTRIES:
                 continue
             top = least if kind == "zero" else np.full(len(least), np.inf)
-            found = _RowBounds.of(some, least, top)
-            parts += [found, found.opposite()]
+            parts.append(_RowBounds.of(some, least, top))
+            parts[-1].opposite().tighten(low, high)  # by one coordinate each: once is enough
     hard = np.flatnonzero(hard_rows(problem.losses))
     f = problem.losses.take(hard)
     least, most = np.where(np.isinf(f.lo), f.b, -np.inf), np.where(np.isinf(f.hi), f.b, np.inf)

@@ -105,6 +105,13 @@ class Quadratic(Immutable):
             untouched = untouched & ~self.matrix.any(axis=0)
         return untouched
 
+    def held_with(self, side: SideConstraints | None) -> Mask:
+        """Mask of the coordinates that M or side constraints know of, shape (d,)."""
+        held = ~self.untouched
+        if side is None or held.all():
+            return held
+        return held | (abs(side.matrix).sum(axis=0) > 0)
+
     @cached_property
     def free(self) -> Mask:
         """Mask of the unpenalised coordinates, shape (d,): all of them where M is `singular`."""

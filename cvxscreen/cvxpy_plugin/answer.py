@@ -75,6 +75,11 @@ def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
     return out
 
 
+def not_solved(status: str) -> str:
+    """Why nothing is written of a reduced problem that ended with `status`."""
+    return f"the reduced problem was not solved to optimality ({status})"
+
+
 class Restored(NamedTuple):
     """A solution of the whole canonical problem.
 

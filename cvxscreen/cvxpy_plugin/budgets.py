@@ -55,7 +55,14 @@ from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import FIELDS, LossTerms, Piece, on_parabola
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.answer import (
+    USELESS,
+    not_solved,
+    restore,
+    statistics,
+    status_of,
+    write_back,
+)
 from cvxscreen.cvxpy_plugin.cvxpy_solver import (
     ACCURATE,
     CvxpySolver,
@@ -235,8 +242,9 @@ def recognise_budgets(standard: Standard) -> BudgetedProblem:
         raise NotScreenable("no constraint bounds a sum of losses")
     ones = np.ones(len(rows))
     first = _recognised(at_multipliers(standard, rows, ones))
-    check(first, budgets=_held(standard, rows, ones))
-    made = _by_groups(standard, rows, first)
+    held_rows = _held(standard, rows, ones)
+    check(first, budgets=held_rows)
+    made = _by_groups(standard, rows, first, held_rows)
     if made is None:
         made = _taken_apart(standard, rows, first, _at_twice(standard, rows, first))
     held = sum(part.n for part in made.budgets)
@@ -389,22 +397,16 @@ def _taken_apart(
             raise NotScreenable("a loss belongs to the objective and to a budget")
         owner[doubled & ~same] = k + 1
         budgets.append((found.linear - whole.linear, found.constant - whole.constant))
-    places = tuple(np.flatnonzero(owner == k) for k in range(len(others) + 1))
-    bare = Quadratic(np.zeros(whole.d))
-    parts = tuple(
-        replace(
-            _part(whole, place), quadratic=bare, linear=slope, constant=level, side=None,
-        )
-        for place, (slope, level) in zip(places[1:], budgets, strict=True)
-    )
-    own = _objective(whole, places[0], parts)
-    return BudgetedProblem(standard, rows, first, own, parts, places)
+    return _by_owner(standard, rows, first, owner, budgets)
 
 
-def _by_groups(standard: Standard, rows: Index, first: Recognition) -> BudgetedProblem | None:
+def _by_groups(
+    standard: Standard, rows: Index, first: Recognition, held: HeldBudgets
+) -> BudgetedProblem | None:
     """Objective and budgets where all of these were read off constraints; None elsewhere.
 
-    And where nothing else was done to columns and terms: then the rows say what is whose.
+    And where nothing else was done to columns and terms: then the rows say what is whose. `held`
+    are these rows at multipliers 1.
     """
     whole, pairing = first.problem, first.pairing
     every = np.array_equal(first.core, np.arange(standard.size))
@@ -415,24 +417,35 @@ def _by_groups(standard: Standard, rows: Index, first: Recognition) -> BudgetedP
         return None
     if not np.array_equal(pairing.first, np.arange(whole.n)) or (pairing.second >= 0).any():
         return None
-    owner, levels = np.zeros(whole.n, dtype=np.intp), -standard.rows.offset[rows]
+    owner, levels = np.zeros(whole.n, dtype=np.intp), -held.rows.offset
     for step in steps:
         row = standard.budgets[step.group]
         if row >= 0:
             k = int(np.searchsorted(rows, row))
             owner[step.terms] = k + 1
             levels[k] += standard.canonical.groups[step.group].constant
-    places = tuple(np.flatnonzero(owner == k) for k in range(len(rows) + 1))
-    bare = Quadratic(np.zeros(whole.d))
-    slopes = -_held(standard, rows, np.ones(len(rows))).rows.columns(first.core)
+    slopes = -held.rows.columns(first.core)
     slopes = np.asarray(slopes if isinstance(slopes, np.ndarray) else slopes.toarray())
+    return _by_owner(standard, rows, first, owner, list(zip(slopes, levels.tolist(), strict=True)))
+
+
+def _by_owner(
+    standard: Standard, rows: Index, first: Recognition, owner: Index,
+    budgets: list[tuple[Array, float]],
+) -> BudgetedProblem:
+    """Objective and budgets, by the `owner` of each term, 0 the objective.
+
+    Beside it of each budget what it is linear by, and its constant.
+    """
+    whole = first.problem
+    places = tuple(np.flatnonzero(owner == k) for k in range(len(budgets) + 1))
+    bare = Quadratic(np.zeros(whole.d))
     parts = tuple(
-        replace(_part(whole, place), quadratic=bare, linear=slope, constant=float(level), side=None)
-        for place, slope, level in zip(places[1:], slopes, levels, strict=True)
+        replace(_part(whole, place), quadratic=bare, linear=slope, constant=level, side=None)
+        for place, (slope, level) in zip(places[1:], budgets, strict=True)
     )
-    return BudgetedProblem(
-        standard, rows, first, _objective(whole, places[0], parts), parts, places
-    )
+    own = _objective(whole, places[0], parts)
+    return BudgetedProblem(standard, rows, first, own, parts, places)
 
 
 def _objective(whole: Problem, place: Index, budgets: tuple[Problem, ...]) -> Problem:
@@ -1119,7 +1132,7 @@ def screened_budgets(
     if shown is not None:
         return shown
     if best is None or proof is None:
-        return f"the reduced problem was not solved to optimality ({screened.result.status})"
+        return not_solved(screened.result.status)
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
     ended = perf_counter()

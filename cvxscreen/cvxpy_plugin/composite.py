@@ -29,7 +29,14 @@ from cvxscreen.bounds.regions import Ball
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.losses import Piece
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.answer import USELESS, restore, statistics, status_of, write_back
+from cvxscreen.cvxpy_plugin.answer import (
+    USELESS,
+    not_solved,
+    restore,
+    statistics,
+    status_of,
+    write_back,
+)
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, recognise_budgets
 from cvxscreen.cvxpy_plugin.cvxpy_solver import CvxpySolver
 from cvxscreen.cvxpy_plugin.recognise.changed_costs import at_costs
@@ -1083,7 +1090,7 @@ def accepted_answer(found: Outcome, cvxpy_solver: CvxpySolver) -> tuple[Relaxed,
     """The answer and its certificate; or why they cannot be handed out."""
     proof = found.certificate
     if found.relaxed is None or proof is None or cvxpy_solver.problem_solved is None:
-        return f"the reduced problem was not solved to optimality ({found.status})"
+        return not_solved(found.status)
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
     return found.relaxed, proof

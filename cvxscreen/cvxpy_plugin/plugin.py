@@ -25,6 +25,7 @@ from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
     StoredAnswer,
+    not_solved,
     restore,
     statistics,
     status_of,
@@ -92,9 +93,6 @@ values beside `sigma_max` or `lambda_max`, 20,000 terms, certified from 1,861 an
 its own tolerances from all, 6 and 5 s for 2 and 0.8."""
 
 NO_SIDE = "the built-in solver takes no such side constraints (linear ones only)"
-
-UNBOUNDED = "the reduced problem was not solved to optimality (unbounded)"
-"""Why nothing was written of a problem that the built-in engine has found a way down of."""
 
 OF_NORMS = "sums of norms of rows are for the built-in engine only, in certified mode"
 
@@ -319,7 +317,7 @@ def best_plain(
         answers.append(StoredAnswer.of(problem))
         if problem.status in cp.settings.INF_OR_UNB and problem.constraints:
             break  # without constraints that word of a solver is a numerical failure
-        if problem.status == cp.UNBOUNDED and reason == UNBOUNDED:
+        if problem.status == cp.UNBOUNDED and reason == not_solved("unbounded"):
             break  # but for the engine's own
     if not answers:
         raise failures[-1]
@@ -643,9 +641,7 @@ def _screened(recognition: Recognition, request: Request, recognised: float) -> 
             request.say(shown)
             return shown
     if solution.status not in ("optimal", "inaccurate") and not limited:
-        if solution.status == "unbounded":
-            return UNBOUNDED
-        return f"the reduced problem was not solved to optimality ({solution.status})"
+        return not_solved(solution.status)
     last = None if cvxpy_solver is None else cvxpy_solver.problem_solved
     if cvxpy_solver is not None and last is None and cvxpy_solver.failure:
         return f"the solver failed on the reduced problem: {cvxpy_solver.failure}"

@@ -31,7 +31,7 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver import Solver
 
 from cvxscreen._support.immutable import Immutable
-from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, restore, status_of
+from cvxscreen.cvxpy_plugin.answer import RANKS, USELESS, Restored, not_solved, restore, status_of
 from cvxscreen.cvxpy_plugin.composite import (
     ScreenedComposite,
     accepted_answer,
@@ -239,7 +239,7 @@ def _solve(
         return f"the screening loop stopped with {type(error).__name__}: {error}"
     proof = found.certificate
     if found.status not in ("optimal", "inaccurate") or cvxpy_solver.problem_solved is None:
-        return f"the reduced problem was not solved to optimality ({found.status})"
+        return not_solved(found.status)
     if not proof.ok and not proof.relative_gap <= USELESS:
         return f"the answer could not be certified: {proof.reason}"
     if solver_cache is not None:

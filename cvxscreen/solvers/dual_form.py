@@ -329,7 +329,7 @@ class DualForm(NamedTuple):
             columns[:, :n] = -design.dense().T
             columns[:, n:] = frame.toarray().T
         curvature, cost = problem.quadratic.diagonal, problem.linear
-        origin = np.clip(0.0, box.low, box.high)
+        origin = np.zeros(d)
         origin[far.points[::-1]] = far.centres[::-1]  # the first of each
         origin = np.clip(origin, box.low, box.high)
         origin[far.sizes] = far.least(origin)
@@ -430,6 +430,7 @@ def _parts_of(problem: Problem) -> Parts | None:
 
 
 def _find_parts(problem: Problem) -> Parts | None:
+    """The same, found anew."""
     form, side, design = problem.quadratic, problem.side, problem.design
     n, d = design.shape
     if side is None or d < LEAST or n > ROWS * d or not isinstance(design, Rows):

@@ -146,14 +146,11 @@ class Centred(NamedTuple):
         With `exact` at one of the rows, about which most differences are not rounded; else, where
         nothing but that coordinate is unpenalised, at the mean of all of them.
         """
-        side = problem.side
         if problem.penalty is not None or not isinstance(problem.quadratic, Quadratic):
             return None
         if problem.drift or problem.imbalance:
             return None
-        held = ~problem.quadratic.untouched
-        if side is not None and not held.all():
-            held = held | (abs(side.matrix).sum(axis=0) > 0)
+        held = problem.quadratic.held_with(problem.side)
         shift = Shift.of(problem.design, held)
         if shift is None:
             return None

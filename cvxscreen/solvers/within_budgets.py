@@ -259,6 +259,9 @@ def _over_columns(
         found = _over_all(small[0], small[1:], limits, max_steps)
         if found is None:
             return None
+        if isinstance(found, WithinBudgets):
+            steps += found.steps
+            found = replace(found, steps=steps)
         x, multipliers = np.zeros(objective.d), np.zeros(len(side.offset))
         x[features], multipliers[rows] = found.x, found.multipliers
         multipliers[columns.rows] = 0.0
@@ -267,15 +270,11 @@ def _over_columns(
         if not len(wrong):
             multipliers[columns.rows] = np.maximum(reduced, 0.0)
             multipliers[rows] = found.multipliers
+            return replace(found, x=x, multipliers=multipliers)
         if isinstance(found, NothingWithin):
-            if not len(wrong):
-                return replace(found, x=x, multipliers=multipliers)
             # What makes the proof fail that nothing is within them; all that there are may be few.
             used[wrong[np.argsort(reduced[wrong])][: max(int(used.sum()), 1)]] = True
             continue
-        steps += found.steps
-        if not len(wrong):
-            return replace(found, x=x, multipliers=multipliers, steps=steps)
         value = np.abs(x[columns.at])
         zero = used & ~stays & (value <= PRICED * value.max(initial=0.0))
         stays |= used
