@@ -55,7 +55,7 @@ FAULTS = (
     solved("an optimum of a relaxation is taken for feasible", DROPPED,
            "all(budget_value(part, lowest.x)[0] <= 0.0 for part in self.parts[1:])", "True",
            "a limit that binds is exceeded, and refused in the end",
-           f"{TESTS}::test_a_budget_that_does_not_bind_is_not_solved_for"),
+           f"{TESTS}::test_a_wrong_prediction_is_put_back"),
     read("levels that go up are taken for lower ones", SIGN,
          "lower = (self.standard.rows.offset - standard.rows.offset)[self.rows]",
          "lower = (standard.rows.offset - self.standard.rows.offset)[self.rows]",
