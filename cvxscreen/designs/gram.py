@@ -420,6 +420,11 @@ class Kernel:
         return isinstance(function, Rbf | Polynomial) and math.prod(function.points.shape) <= SMALL
 
     @property
+    def known(self) -> int:
+        """Number of rows in the cache."""
+        return int(np.count_nonzero(self._owner >= 0))
+
+    @property
     def filled(self) -> bool:
         """Whether every row is in the cache, in order."""
         return self.slots == self.size and bool((self._slot == np.arange(self.size)).all())

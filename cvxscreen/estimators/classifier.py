@@ -22,8 +22,8 @@ from cvxscreen.estimators.fitting import (
     by_threads,
     warn_unless_certified,
 )
-from cvxscreen.models.linear import one_against_rest, svm
-from cvxscreen.solvers.smo import AT_ONCE, OF_TWO_CLASSES, solve_parts
+from cvxscreen.models.linear import apart, one_against_rest, svm
+from cvxscreen.solvers.smo import AT_ONCE, IN_PLACE, OF_TWO_CLASSES, solve_parts
 
 MULTI_CLASS = ("ovr", "ovo")
 ONE_MATRIX = 4000
@@ -70,8 +70,8 @@ class ScreenedSVC(OneVsRest, LeavesOut):
     n_jobs : int, optional
         Threads that solve the problems of several classes, as in scikit-learn: None is 1 and -1 all
         cores. The result is the same, bit by bit. Small problems with a kernel are solved one
-        after another over one Gram matrix, and so are those whose matrix does not fit
-        `cache_bytes`, which share its rows.
+        after another over one Gram matrix, and so are those that share its rows: where it does not
+        fit `cache_bytes`, or while few rows of a large one are needed.
 
     Attributes
     ----------
@@ -155,16 +155,27 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         if self._at_once(X, signs, weight):
             return self
         problems, rows = self._asked(X, signs, weight)
-        shared = len({id(p.design.kernel) for p in problems if isinstance(p.design, Gram)}) == 1
-        if shared or len(problems) == 1:
-            found = [self._found(problem) for problem in problems]
-        else:
-            found = by_threads(self._found, ((problem,) for problem in problems), self.n_jobs)
+        found = self._all_found(problems)
         self._voting = rows is not None
         self._store(X, problems, [solution.x for solution in found], rows)
         self.certificates_ = tuple(solution.certificate for solution in found)
         self._warn_of_worst(found)
         return self
+
+    def _all_found(self, problems: list[Problem]) -> list[Any]:
+        """The solutions: over one large kernel by turns while few of its rows are needed."""
+        found: list[Any] = []
+        while len({id(p.design.kernel) for p in problems if isinstance(p.design, Gram)}) == 1:
+            kernel: Any = problems[0].design.kernel  # type: ignore[attr-defined]
+            many = kernel.size <= IN_PLACE or 2 * kernel.known >= kernel.size
+            if len(problems) > 1 and many:
+                separate = apart(problems)
+                if separate[0] is not problems[0]:
+                    problems = separate
+                    break
+            found.append(self._found(problems[0]))
+            problems = problems[1:]
+        return found + by_threads(self._found, ((problem,) for problem in problems), self.n_jobs)
 
     def _warn_of_worst(self, found: Sequence[Any]) -> None:
         worst = max(found, key=lambda solution: solution.certificate.relative_gap)

@@ -163,8 +163,8 @@ def svm(
 def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]:
     """`problem`, of one class against the rest, with each of the `labels`, over the same data.
 
-    The problems may be solved at the same time; but where not all rows of a kernel fit into its
-    cache: then they share what is there, one after another.
+    Problems of rows may be solved at the same time. Those of a kernel share the rows that are
+    evaluated for any of them, one after another, until they are taken `apart`.
     """
     design: Any = problem.design  # a `Gram`, or `Rows`
     if isinstance(design, Rows):
@@ -175,17 +175,29 @@ def one_against_rest(problem: Problem, labels: Sequence[Array]) -> list[Problem]
             one.known.inherit_rows(problem.known)
             one.known.free_columns = None  # with the signs of other labels
         return alike
-    kernel = design.kernel
-    apart = kernel.fill()
-    if apart and design.intercept:
+    form = GramForm(Gram(design.kernel, None, design.intercept))
+    return [
+        replace(problem, design=Gram(design.kernel, sign, design.intercept), quadratic=form)
+        for sign in labels
+    ]
+
+
+def apart(problems: Sequence[Problem]) -> list[Problem]:
+    """Problems of one kernel over its whole matrix, so that they may be solved at the same time.
+
+    As they are where not all of its rows fit into its cache.
+    """
+    grams: list[Any] = [problem.design for problem in problems]
+    kernel = grams[0].kernel
+    if not kernel.fill():
+        return list(problems)
+    if grams[0].intercept:
         _ = kernel.means  # looked at before it is copied
-    problems = []
-    for sign in labels:
-        own = kernel.sibling() if apart else kernel
-        form = GramForm(Gram(own, None, design.intercept))
-        gram = Gram(own, sign, design.intercept)
-        problems.append(replace(problem, design=gram, quadratic=form))
-    return problems
+    own = [Gram(kernel.sibling(), gram.sign, gram.intercept) for gram in grams]
+    return [
+        replace(problem, design=gram, quadratic=GramForm(Gram(gram.kernel, None, gram.intercept)))
+        for problem, gram in zip(problems, own, strict=True)
+    ]
 
 
 def regression(

@@ -22,6 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import cvxscreen
 from cvxscreen.datasets import heavy_tailed_regression, toy2, two_gaussians
+from cvxscreen.designs.gram import Kernel
 from cvxscreen.estimators import (
     ScreenedQuantileRegressor,
     ScreenedRegressor,
@@ -361,6 +362,37 @@ def test_threads_change_no_bit(kernel: str, multi_class: str) -> None:
         name = "coef_" if kernel == "linear" else "dual_coef_"
         assert np.array_equal(getattr(model, name), getattr(fits[0], name))
         assert model.certificates_ == fits[0].certificates_
+
+
+def test_classes_share_the_few_rows_of_a_large_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its whole matrix is evaluated only where the classes so far have needed half of it."""
+    rng = np.random.default_rng(1)
+    X = np.concatenate([rng.standard_normal((500, 2)) + at for at in ((0, 0), (9, 0), (0, 9))])
+    y = np.repeat([0, 1, 2], 500)
+    monkeypatch.setattr("cvxscreen.solvers.smo.AT_ONCE", 100)
+    monkeypatch.setattr("cvxscreen.estimators.classifier.AT_ONCE", 100)
+    monkeypatch.setattr("cvxscreen.estimators.classifier.ONE_MATRIX", 100)
+    options = {"kernel": "rbf", "kernel_params": {"gamma": 0.1}, "tol": 1e-8}
+    filled = ScreenedSVC(2.0, **options).fit(X, y)
+    filling: list[int] = []
+    fill = Kernel.fill
+    monkeypatch.setattr(Kernel, "fill", lambda kernel: filling.append(kernel.known) or fill(kernel))
+    monkeypatch.setattr("cvxscreen.estimators.classifier.IN_PLACE", 100)
+    monkeypatch.setattr("cvxscreen.solvers.smo.IN_PLACE", 100)
+    for jobs in (None, 2):
+        shared = ScreenedSVC(2.0, n_jobs=jobs, **options).fit(X, y)
+        np.testing.assert_allclose(
+            shared.decision_function(X), filled.decision_function(X), atol=1e-6
+        )
+    assert not filling
+    overlapping = X / 9.0 + 0.5 * rng.standard_normal(X.shape)
+    model = ScreenedSVC(1.0, **options).fit(overlapping, y)
+    assert len(filling) == 1
+    assert 2 * filling[0] >= len(X)
+    alone = ScreenedSVC(1.0, **options).fit(overlapping, y == 2)
+    np.testing.assert_allclose(
+        model.decision_function(X)[:, 2], alone.decision_function(X), atol=1e-3
+    )
 
 
 def test_a_choice_of_classes_that_does_not_exist_is_refused() -> None:
