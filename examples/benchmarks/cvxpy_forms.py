@@ -6,9 +6,9 @@ The problems are those of ``tests/cvxpy_plugin/forms.py``. For each: CPU seconds
 ``prob.solve(solver="CLARABEL")`` and of two solves with ``method="screen"`` of the same problem
 written anew, everything included; what the recogniser said; how far the two values are apart, and
 how large the primal residuals are. Where nothing was recognised CVXPY's own choice of a solver is
-what solved it, and what that takes plainly is measured, too (`default`). Nothing is compiled or warmed beforehand. ``--json`` names the
-file that the records go to. The last lines count what was recognised and give the geometric mean of
-plain over screened CPU time.
+what solved it, and what that takes plainly is measured, too (`default`). Nothing is compiled or
+warmed beforehand. ``--json`` names the file that the records go to. The last lines count what was
+recognised and give the geometric mean of plain over screened CPU time.
 """
 
 from __future__ import annotations
