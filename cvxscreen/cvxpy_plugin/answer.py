@@ -16,6 +16,7 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
+from cvxscreen.cvxpy_plugin.recognise.defined_variables import places
 from cvxscreen.cvxpy_plugin.recognise.triangular import lengthened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 
@@ -72,6 +73,15 @@ def dual_values(standard: Standard, multipliers: Array) -> dict[int, Any]:
             weight = weight * multipliers[standard.budget_of(group)]
         found = slack.multipliers(-group.sign * multipliers[rows], weight)
         out |= {key: out[key] + part if key in out else part for key, part in found.items()}
+    groups, defined = standard.canonical.groups, standard.canonical.defined
+    if defined:
+        back = places(defined)
+        slopes = [
+            -group.sign * multipliers[rows]
+            for group, rows in zip(groups, standard.arguments, strict=True)
+        ]
+        for one in defined:  # the rest of what pulls at them is known with all dual values
+            out[one.constraint.id] = one.pull(zip(groups, slopes, strict=True), back)
     return out
 
 
@@ -115,7 +125,8 @@ def restore(
     """
     z = recognition.columns(x)
     standard = recognition.standard
-    if not (standard.cones or any(True for _ in standard.slacks())):  # nothing has a dual value
+    held = standard.cones or standard.canonical.defined or any(True for _ in standard.slacks())
+    if not held:  # nothing has a dual value
         return Restored(z, np.zeros(recognition.standard.rows.shape[0]))
     return Restored(z, recognition.multipliers(z, theta, side, shares=shares))
 

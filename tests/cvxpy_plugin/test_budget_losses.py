@@ -46,6 +46,7 @@ READ: dict[str, list[Any]] = {
     "beside_a_norm": [cp.cvar(-R @ w, 0.95) + 1e-3 * cp.norm1(w - 0.2) <= RISK],
     "beside_a_maximum": [cp.cvar(-R @ w, 0.95) <= 1.2 * RISK - 0.01 * cp.max(w)],
     "with_a_norm": [cp.cvar(-R @ w, 0.95) <= RISK, cp.norm(w) <= 0.6],
+    "columns": [cp.cvar(u, 0.95) <= RISK, u == -R @ w],
     "two": [cp.cvar(-R @ w, 0.95) <= RISK, cp.sum(cp.pos(-R[:900] @ w)) <= 180 * RISK],
 }
 
@@ -88,7 +89,6 @@ OTHERS: dict[str, cp.Problem] = {
     "paid_for": program(
         [u >= 0, u >= -R @ w, cp.sum(u) <= N * RISK], cp.Minimize(cp.sum_squares(u) - MEAN @ w)
     ),
-    "columns": program([cp.cvar(u, 0.95) <= RISK, u == -R @ w]),
 }
 
 

@@ -252,6 +252,8 @@ def check(
                     raise NotScreenable("a norm of residuals was not read as it is written")
                 if not all(one.is_met(AGREEMENT) for one in canonical.epigraphs):
                     raise NotScreenable("the bound of a variable was not read as it is written")
+                if at is None and not all(one.is_met(AGREEMENT) for one in canonical.defined):
+                    raise NotScreenable("what a variable is was not read as it is written")
                 if budgets is not None:
                     truth -= canonical.sign * budgets.written(z)
             if sample is not None and at is None and not _finite(recognition.problem.design, x):

@@ -72,6 +72,7 @@ ENTRYWISE = frozenset(("AddExpression", "NegExpression", "multiply", "DivExpress
 WRAPS = frozenset(
     (
         "nonneg_wrap", "nonpos_wrap", "psd_wrap", "nsd_wrap", "symmetric_wrap", "hermitian_wrap",
+        "Wrap",
     )
 )
 """Kinds of nodes that only assert something about their argument."""

@@ -53,6 +53,7 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     MOVES,
     as_vector,
     broadcast_positions,
+    exchanged,
     positions,
 )
 from cvxscreen.cvxpy_plugin.recognise.python_loops import STACKS, Term, sum_of, summands_of
@@ -810,7 +811,7 @@ def above_levels(problem: Any) -> tuple[Any, tuple[Level, ...]]:
     if not levels:
         return problem, ()
     anew = {id(level.atom): above_a_level(level) for level in levels}
-    return cp.Problem(problem.objective.tree_copy(anew), problem.constraints), tuple(levels)
+    return cp.Problem(exchanged(problem.objective, anew), problem.constraints), tuple(levels)
 
 
 def above_a_level(level: Level) -> Any:
@@ -849,7 +850,7 @@ def in_simpler_atoms(problem: Any) -> Any:
         return problem
     anew: dict[int, Any] = {}
     written = [
-        part.tree_copy(anew) if _find_simpler(part, anew) else part
+        exchanged(part, anew) if _find_simpler(part, anew) else part
         for part in (problem.objective, *problem.constraints)
     ]
     return cp.Problem(written[0], written[1:]) if anew else problem

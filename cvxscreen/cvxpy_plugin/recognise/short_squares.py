@@ -12,7 +12,6 @@ the sign s of e in the equation.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import cvxpy as cp
@@ -20,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from cvxscreen.cvxpy_plugin.recognise.defined_variables import solved_for
 from cvxscreen.cvxpy_plugin.recognise.expressions import exchanged, holds
 from cvxscreen.cvxpy_plugin.recognise.triangular import (
     Shortened,
@@ -151,29 +151,8 @@ def _written_out(problem: Any) -> tuple[Any, tuple[ResidualVariable, ...]] | Non
 
 def _defined(constraint: Any, variable: Any) -> ResidualVariable | None:
     """What an equation says that `variable` is; None where it is there in another way."""
-    if any(variable.attributes.values()):
-        return None
-    left_less_right = constraint.args[0]
-    if len(constraint.args) > 1:
-        left_less_right = left_less_right - constraint.args[1]
-    signs = list(_signs(left_less_right, 1.0, variable))
-    if signs not in ([1.0], [-1.0]):
-        return None
-    none = cp.Constant(np.zeros(variable.shape))
-    rest = exchanged(left_less_right, {id(variable): none})
-    return ResidualVariable(variable, constraint.id, signs[0], -rest if signs[0] > 0.0 else rest)
-
-
-def _signs(expr: Any, sign: float, variable: Any) -> Iterator[float]:
-    """The sign of each place of `variable` in a sum, 0 where it is no term by itself."""
-    kind = type(expr).__name__
-    if expr is variable:
-        yield sign
-    elif kind in ("AddExpression", "NegExpression") and expr.shape == variable.shape:
-        for arg in expr.args:
-            yield from _signs(arg, -sign if kind == "NegExpression" else sign, variable)
-    elif holds(expr, variable):
-        yield 0.0
+    found = solved_for(constraint, variable)
+    return None if found is None else ResidualVariable(variable, constraint.id, *found)
 
 
 def _only_squared(expr: Any, variable: Any) -> bool:

@@ -43,6 +43,11 @@ from cvxscreen.cvxpy_plugin.recognise.budget_losses import (
     take_budgets,
 )
 from cvxscreen.cvxpy_plugin.recognise.constraint_forms import Rewritten, in_two_forms
+from cvxscreen.cvxpy_plugin.recognise.defined_variables import (
+    DefinedVariable,
+    are_read,
+    without_defined_variables,
+)
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,
     without_epigraph_variables,
@@ -131,6 +136,8 @@ class Canonical(NamedTuple):
         Variables of the user's that `whole` has functions in place of.
     norms : tuple of RowNorms
         Norms in the objective that are not in `problem`.
+    defined : tuple of DefinedVariable
+        Variables of the user's that `whole` has what an equation says of them in place of.
     """
 
     original: Any
@@ -148,6 +155,7 @@ class Canonical(NamedTuple):
     epigraphs: tuple[EpigraphVariable | LevelVariable, ...] = ()
     norms: tuple[RowNorms, ...] = ()
     replaced: tuple[Rewritten, ...] = ()
+    defined: tuple[DefinedVariable, ...] = ()
 
     @property
     def variables(self) -> tuple[Any, ...]:
@@ -170,11 +178,9 @@ class Canonical(NamedTuple):
 
         Dual values of constraints that slacks were taken from are the user's already.
         """
-        ours = {
-            c.id: solution.dual_vars[c.id]
-            for group in self.groups if group.slack is not None and solution.dual_vars
-            for c in group.slack.constraints
-        }
+        ours, given_duals = {}, solution.dual_vars or {}
+        if given_duals:
+            ours = {key: given_duals[key] for key in self.of_slacks}
         found = self.chain.invert(solution, self.inverse)
         found.dual_vars = lengthened(found.dual_vars or {}, self.shortened)
         if ours:
@@ -193,7 +199,21 @@ class Canonical(NamedTuple):
         for one in self.replaced:
             if found.dual_vars is not None:
                 found.dual_vars = one.together(found.dual_vars)
+        for defined in reversed(self.defined):
+            if values:
+                values[defined.variable.id] = defined.value(values)
+            if defined.constraint.id in given_duals and found.dual_vars is not None:
+                found.dual_vars[defined.constraint.id] = defined.multiplier(
+                    self.original, given_duals[defined.constraint.id], found.dual_vars,
+                    values or None, self.of_slacks,
+                )
         return found
+
+    @property
+    def of_slacks(self) -> frozenset[int]:
+        """The constraints, by identifier, that losses have in them as slack variables."""
+        slacks = (group.slack for group in self.groups)
+        return frozenset(c.id for s in slacks if s is not None for c in s.constraints)
 
     def user_values(self, values: dict[int, np.ndarray]) -> dict[int, Any]:
         """Values of the canonical variables as values of the user's, without any projection.
@@ -217,6 +237,7 @@ class Canonical(NamedTuple):
             level = values[self.shifted.stand_in.id]
             found[self.shifted.variable.id] = self.shifted.value(level, found)
         found |= {one.variable.id: one.value(found) for one in self.epigraphs}
+        found |= {one.variable.id: one.value(found) for one in self.defined}
         return found
 
     def free_values(self) -> dict[int, np.ndarray]:
@@ -292,7 +313,23 @@ def canonicalise(problem: Any, *, budgets: bool = False) -> Canonical:
         If it is not DCP, has integer, boolean, complex or sparse variables, or a parameter without
         a value; with `budgets`, where no constraint has losses that are read so.
     """
-    direct, bounding = without_epigraph_variables(problem)
+    written, defined = without_defined_variables(problem)
+    if defined:
+        try:
+            return _canonicalised(problem, written, defined, budgets)
+        except NotScreenable:
+            pass
+    return _canonicalised(problem, problem, (), budgets)
+
+
+NO_LOSSES_ALONE = "something else than losses has a variable that an equation defines"
+
+
+def _canonicalised(
+    problem: Any, written: Any, defined: tuple[DefinedVariable, ...], budgets: bool
+) -> Canonical:
+    """The same for `problem`, `written` without the variables that are `defined`."""
+    direct, bounding = without_epigraph_variables(written)
     largest, parting = without_level_variables(direct)
     epigraphs: tuple[EpigraphVariable | LevelVariable, ...] = (*bounding, *parting)
     plain, replaced = in_two_forms(largest)
@@ -307,7 +344,11 @@ def canonicalise(problem: Any, *, budgets: bool = False) -> Canonical:
     rewritten, shortened = with_triangles(leveled)
     whole, shifted = without_shared_squares(rewritten)
     others, norms, in_norms = take_row_norms(whole)
+    if defined and (vectors is not largest or shortened or shifted is not None or norms):
+        raise NotScreenable(NO_LOSSES_ALONE)
     small, groups, free = take_budgets(others) if budgets else take_losses(others)
+    if defined and not are_read(defined, groups, small):
+        raise NotScreenable(NO_LOSSES_ALONE)
     chain, cone, inverse = in_cone_form(small)
     if cone is problem:  # what is kept of a problem must not keep it alive
         cone = cp.Problem(problem.objective, problem.constraints)
@@ -316,10 +357,10 @@ def canonicalise(problem: Any, *, budgets: bool = False) -> Canonical:
         problem, cone, chain, inverse, {}, None if whole is problem else whole, bundles,
         groups, shifted, (*in_norms, *free),
         levels if simple is problem and whole is leveled else (), shortened, epigraphs, norms,
-        replaced,
+        replaced, defined,
     )
     apart = {variable.id for variable in found.slacks}
-    apart |= {one.variable.id for one in epigraphs}
+    apart |= {one.variable.id for one in (*epigraphs, *defined)}
     if shifted is not None:
         apart.add(shifted.variable.id)
     found.own.update({

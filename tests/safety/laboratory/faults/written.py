@@ -49,6 +49,8 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
               f"{TRIANGLE}::test_the_length_is_that_of_the_residuals")
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
+defined = of("cvxpy_plugin/recognise/defined_variables.py",
+             "cvxpy_plugin/test_defined_variables.py")
 residuals = of("cvxpy_plugin/recognise/short_squares.py",
                f"{SHORT}::test_residuals_are_written_out",
                f"{SHORT}::test_variables_that_are_more_than_residuals_are_left")
@@ -149,10 +151,19 @@ FAULTS = (
     residuals("multipliers of a cost in place of those of a gain", SIGN,
               "least = 1.0 if isinstance(objective, cp.Minimize) else -1.0", "least = 1.0",
               "dual values that are no answer's"),
-    residuals("residuals with the other sign", SIGN,
-              "-rest if signs[0] > 0.0 else rest", "rest", "another problem is solved"),
-    residuals("residuals whose bounds are forgotten", DROPPED,
-              "if any(variable.attributes.values()):", "if False:", "another problem is solved"),
+    defined("residuals with the other sign", SIGN,
+            "-rest if signs[0] > 0.0 else rest", "rest", "another problem is solved"),
+    defined("residuals whose bounds are forgotten", DROPPED,
+            "if any(variable.attributes.values()):", "if False:", "another problem is solved"),
+    defined("the equation's multiplier with the other sign", SIGN,
+            "np.reshape(-self.definition.sign * total", "np.reshape(self.definition.sign * total",
+            "dual values that are no answer's"),
+    defined("what other constraints pull at a variable forgotten", DROPPED,
+            "if taken or constraint.id", "if True or constraint.id",
+            "dual values that are no answer's"),
+    defined("other terms of a variable taken for losses", DROPPED,
+            "return all(says(part) for part in summands if has_one(part)) and all(",
+            "return all(", "dual values that are no answer's"),
     residuals("residuals that other constraints hold, too", DROPPED,
               "if not any(holds(other, variable) for other in others):", "if True:",
               "another problem is solved"),
