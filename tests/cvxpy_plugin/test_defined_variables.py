@@ -12,6 +12,7 @@ from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.defined_variables import without_defined_variables
+from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise
 from cvxscreen.errors import NotScreenable
 
 cvxpy_plugin.register()
@@ -90,6 +91,7 @@ def test_the_plain_answer(name: str) -> None:
 
 OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "a norm": (cp.Minimize(SQUARES + cp.norm1(z) + cp.norm(z)), [z == R @ w - Y]),
+    "a maximum": (cp.Minimize(SQUARES + cp.norm1(z) + cp.max(z)), [z == R @ w - Y]),
     "curved": (cp.Minimize(SQUARES + cp.norm1(z)), [z == R @ w - Y, cp.norm(z) <= 2.0]),
     "no loss": (cp.Minimize(cp.sum(cp.pos(1 - R @ w)) + SQUARES + cp.sum(z)), [z == R @ w - Y]),
 }
@@ -99,7 +101,7 @@ OTHERS: dict[str, tuple[Any, list[Any]]] = {
 def test_others_are_read_as_before(name: str) -> None:
     problem = cp.Problem(*OTHERS[name])
     assert without_defined_variables(problem)[1]
-    assert not recognise_any(problem).standard.canonical.defined
+    assert not canonicalise(problem).defined
 
 
 def test_what_is_no_definition_stays() -> None:

@@ -49,8 +49,10 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
               f"{TRIANGLE}::test_the_length_is_that_of_the_residuals")
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
+DEFINED = "cvxpy_plugin/test_defined_variables.py"
 defined = of("cvxpy_plugin/recognise/defined_variables.py",
-             "cvxpy_plugin/test_defined_variables.py")
+             f"{DEFINED}::test_the_plain_answer", f"{DEFINED}::test_others_are_read_as_before",
+             f"{DEFINED}::test_what_is_no_definition_stays")
 residuals = of("cvxpy_plugin/recognise/short_squares.py",
                f"{SHORT}::test_residuals_are_written_out",
                f"{SHORT}::test_variables_that_are_more_than_residuals_are_left")
