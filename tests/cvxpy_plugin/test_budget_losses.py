@@ -46,6 +46,7 @@ READ: dict[str, list[Any]] = {
     "beside_a_norm": [cp.cvar(-R @ w, 0.95) + 1e-3 * cp.norm1(w - 0.2) <= RISK],
     "beside_a_maximum": [cp.cvar(-R @ w, 0.95) <= 1.2 * RISK - 0.01 * cp.max(w)],
     "with_a_norm": [cp.cvar(-R @ w, 0.95) <= RISK, cp.norm(w) <= 0.6],
+    "maximum": [cp.max(-R @ w) <= float((-R.mean(axis=1)).max())],
     "columns": [cp.cvar(u, 0.95) <= RISK, u == -R @ w],
     "two": [cp.cvar(-R @ w, 0.95) <= RISK, cp.sum(cp.pos(-R[:900] @ w)) <= 180 * RISK],
 }

@@ -257,3 +257,35 @@ def test_a_full_matrix_of_squares_beside_needs_no_rules() -> None:
         z = rng.standard_normal(standard.size)
         ours, theirs = (each.problem.primal(z[each.core]) for each in (found, ruled))
         assert ours == pytest.approx(theirs, rel=1e-12)
+
+
+FAR = RNG.standard_normal((1200, D))
+r = FAR @ w + b - FAR @ [0.5, 1.0, -0.5] - 0.1 * RNG.standard_normal(1200)
+MAXIMA = {
+    "affine": cp.max(r) + cp.sum_squares(w),
+    "absolute": cp.max(cp.abs(r)),
+    "norm": cp.norm_inf(r),
+    "pinball": cp.max(cp.maximum(0.3 * r, -0.7 * r)) + 0.1 * cp.norm1(w),
+    "hinge": 3 * cp.max(cp.pos(1 - cp.multiply(np.sign(FAR[:, 0]), r))) + cp.sum_squares(w),
+}
+
+
+@pytest.mark.parametrize("name", MAXIMA)
+def test_a_maximum_of_data_is_the_one_largest(name: str) -> None:
+    held = [b == 0] if name == "affine" else []
+    problem = cp.Problem(cp.Minimize(MAXIMA[name]), held)
+    assert canonicalise(problem).groups
+    problem.solve("CLARABEL", **TIGHT)
+    right = problem.value
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised, report.reason
+    assert report.beside == ()
+    assert problem.value == pytest.approx(right, rel=1e-6)
+
+
+def test_a_maximum_of_coordinates_or_few_is_none() -> None:
+    long = cp.Variable(1500)
+    for expr in (cp.max(long), cp.norm_inf(long), cp.max(r[:900]), cp.norm_inf(r[:900])):
+        problem = cp.Problem(cp.Minimize(expr + cp.sum_squares(long) + cp.sum_squares(w)))
+        assert not canonicalise(problem).groups

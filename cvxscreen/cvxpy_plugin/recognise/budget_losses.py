@@ -59,12 +59,12 @@ def budgets_above_levels(problem: Any) -> Any:
 
 
 def _above_levels(constraint: Any) -> Any:
-    if not (_is_scalar(constraint) and cp.sum_largest in constraint.atoms()):
+    if not (_is_scalar(constraint) and {cp.sum_largest, cp.max} & set(constraint.atoms())):
         return constraint
     terms = []
     for part in _terms(constraint):
         expr = part.expr
-        if type(expr) is cp.sum_largest and is_above_a_level(expr) and part.factor > 0.0:
+        if is_above_a_level(expr) and part.factor > 0.0:
             part = part._replace(expr=above_a_level(Level(cp.Variable(), expr)))
         terms.append(part)
     return constraint.copy([sum_of(terms), cp.Constant(0.0)])

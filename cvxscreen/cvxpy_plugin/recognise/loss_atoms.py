@@ -776,11 +776,16 @@ class Level(NamedTuple):
     ----------
     variable : cvxpy.Variable
         q.
-    atom : cvxpy.sum_largest
+    atom : cvxpy.sum_largest or cvxpy.max
     """
 
     variable: Any
     atom: Any
+
+    @property
+    def k(self) -> float:
+        """How many entries the atom adds up."""
+        return 1.0 if type(self.atom) is cp.max else float(self.atom.k)
 
     def among(self, kinks: Array) -> float:
         """The best level for entries of which some lie at `kinks` and no others above the level.
@@ -788,13 +793,13 @@ class Level(NamedTuple):
         At most k may lie above it, and at least k there or above: so it is where it parts these as
         the atom parts all, and enough of the `others` are there.
         """
-        share = float(self.atom.k) / self.atom.args[0].size
+        share = self.k / self.atom.args[0].size
         return float(np.sort(kinks)[::-1][int(share * len(kinks))])
 
     def others(self, level: float, some: int) -> Array:
         """Entries that add nothing to `some` others, not all at the level: ties take longer."""
         out = np.full(self.atom.args[0].size, level)
-        out[int(self.atom.k) + 1 + some :] -= 1.0 + abs(level)
+        out[int(self.k) + 1 + some :] -= 1.0 + abs(level)
         return out
 
 
@@ -802,11 +807,12 @@ def above_levels(problem: Any) -> tuple[Any, tuple[Level, ...]]:
     """`problem` with sums of largest affine entries in the objective as losses above a level.
 
     ``sum_largest(e, k)`` (which ``cvar(e, beta)`` is) is the least value over a number q of
-    ``k q + sum(pos(e - q))`` (Rockafellar and Uryasev 2000): one loss over the data.
+    ``k q + sum(pos(e - q))`` (Rockafellar and Uryasev 2000): one loss over the data. A maximum of
+    data is the largest of them.
     """
     levels = [
         Level(cp.Variable(), part.expr) for part in summands_of(problem.objective.expr)
-        if type(part.expr) is cp.sum_largest and is_above_a_level(part.expr)
+        if is_above_a_level(part.expr)
     ]
     if not levels:
         return problem, ()
@@ -817,13 +823,22 @@ def above_levels(problem: Any) -> tuple[Any, tuple[Level, ...]]:
 def above_a_level(level: Level) -> Any:
     """What a sum of largest entries is the least value of over a level."""
     q, atom = level
-    return atom.k * q + cp.sum(cp.pos(atom.args[0] - q))
+    return level.k * q + cp.sum(cp.pos(atom.args[0] - q))
+
+
+MANY_ENTRIES = 1000
+"""Entries from which on a maximum is one of data: one of fewer is kept as it is beside squares
+(`max_affine`)."""
 
 
 def is_above_a_level(expr: Any) -> bool:
-    """Whether a sum of largest entries is one of affine ones that leaves some out."""
-    axis = getattr(expr, "axis", None)  # none before CVXPY 1.9
-    return axis is None and 0 < expr.k < expr.args[0].size and expr.args[0].is_affine()
+    """Whether an expression is a sum of largest affine entries that leaves some out."""
+    if type(expr) not in (cp.sum_largest, cp.max) or not expr.args[0].is_affine():
+        return False
+    entries, axis = expr.args[0], getattr(expr, "axis", None)  # none before CVXPY 1.9
+    if type(expr) is cp.max:
+        return axis is None and entries.size >= MANY_ENTRIES and not _without_data(entries)
+    return axis is None and 0 < expr.k < entries.size
 
 
 def in_simpler_atoms(problem: Any) -> Any:
@@ -842,6 +857,8 @@ def in_simpler_atoms(problem: Any) -> Any:
     and where each loss has a constant piece m, k copies of that suffice::
 
         sum_largest(pos(e), k) = sum_largest(hstack([e, zeros(k)]), k).
+
+    So are their maxima, ``norm_inf(e)`` among them, with k = 1.
 
     Affine arguments are what the rules take. Both sides are equal everywhere; constraints that are
     written anew keep their identifiers, by which dual values go back to the user's.
@@ -876,8 +893,19 @@ def _without_sign(expr: Any) -> Any:
     return arg if type(expr) is cp.abs else cp.sum(arg)
 
 
-def _norm_of_line(expr: Any) -> Any:
-    """A maximum of a single entry, or of sums of absolute values of a single row or column."""
+def _largest_loss(expr: Any) -> Any:
+    """The maximum of many losses, or absolute values, as the sum of the one largest."""
+    entries = expr.args[0]
+    if getattr(expr, "axis", None) is not None or entries.size < MANY_ENTRIES:
+        raise OtherForm
+    losses = cp.abs(entries) if type(expr) is cp.norm_inf else entries
+    if _without_data(entries):
+        raise OtherForm
+    return largest_of_lines(cp.sum_largest(losses, 1))
+
+
+def _simpler_maximum(expr: Any) -> Any:
+    """A maximum of a single entry, of sums of absolute values of one row or column, or of many."""
     arg = expr.args[0]
     if type(arg) is cp.norm1 and arg.axis is not None and expr.size == 1:
         matrix = arg.args[0]
@@ -885,9 +913,7 @@ def _norm_of_line(expr: Any) -> Any:
             return cp.norm1(matrix)
         if matrix.shape[arg.axis] == 1:
             return cp.norm_inf(matrix)
-    if not arg.size == expr.size == 1:
-        raise OtherForm
-    return cp.sum(arg)
+    return cp.sum(arg) if arg.size == expr.size == 1 else _largest_loss(expr)
 
 
 def largest_of_lines(expr: Any) -> Any:
@@ -926,7 +952,7 @@ def largest_of_lines(expr: Any) -> Any:
 
 SIMPLER = {
     cp.sum_largest: largest_of_lines, cp.abs: _without_sign, cp.norm1: _without_sign,
-    cp.max: _norm_of_line,
+    cp.max: _simpler_maximum, cp.norm_inf: _largest_loss,
 }
 """What an atom may be written as, or `OtherForm`; see `in_simpler_atoms`."""
 
