@@ -1,5 +1,4 @@
-"""Ranges of C and of lambda: what one reference proves holds all over its range, and no farther.
-"""
+"""Ranges of C and of lambda: what one reference proves holds all over its range, and no farther."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from strategies import LOSSES, Case, Reference, reference
 import cvxscreen
 from cvxscreen._support.rounding import gamma
 from cvxscreen.bounds import ScaledReference, dvi_ball, midpoint_ball, named
+from cvxscreen.bounds.regions import Functionals
 from cvxscreen.core.closed_form import piece_ends
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import Piece
@@ -23,6 +23,7 @@ from cvxscreen.models.linear import regression, svm
 from cvxscreen.screening.ranges import (
     _smooth_error,
     _Sphere,
+    _Sweep,
     c_interval,
     eps_interval,
     lam_interval,
@@ -431,3 +432,21 @@ def test_the_radius_is_called_convex_only_where_it_is(rng: np.random.Generator) 
             assert sphere.convex()
         said[int(sphere.convex())] += 1
     assert (said > 30).all()
+
+
+# Whole ranges of C as one region.
+
+def test_a_sweep_contains_the_balls_at_both_of_its_ends(rng: np.random.Generator) -> None:
+    """The radius is convex along a ray: the larger of the two ends counts, whichever it is."""
+    ref = reference(Case("hinge"))
+    x = ref.x * (1.0 + 0.1 * rng.standard_normal(ref.problem.d))
+    ray = ScaledReference.of(reference_point(ref.problem, x, ref.theta))
+    assert ray is not None
+    wanted = Functionals.rows(ref.problem)
+    (start, _), (rate, _) = map(wanted.at, ray.places())
+    for first, last in ((0.5, 1.0), (1.0, 1.5), (0.7, 1.4)):
+        low, high = _Sweep(ray, first, last).span(wanted)
+        for s in (first, last):
+            middle, reach = 0.5 * (start + s * rate), ray.radius(s) * wanted.norms
+            assert (low <= middle - reach).all()
+            assert (high >= middle + reach).all()

@@ -1,4 +1,4 @@
-"""Reducing by a selection and lifting back: the identities that make a reduced problem exact."""
+"""Screenings: what they remember, and the identities that make a problem they reduce exact."""
 
 from __future__ import annotations
 
@@ -6,16 +6,37 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rational import Fraction
-from strategies import CASES, LOSSES, Case, build, pieces_at, reference, solved_floats, some
+from exact import Exact, Fraction, Vector, dot, exact, solve as solve_exactly
+from strategies import (
+    CASES,
+    CLASSIFICATION,
+    LOSSES,
+    Case,
+    array,
+    build,
+    crossed,
+    pieces_at,
+    reference,
+    solved_floats,
+    some,
+)
 
+from cvxscreen.bounds import BOUNDS
+from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import reference_point, rescaled_point
-from cvxscreen.core.losses import Piece
-from cvxscreen.core.problem import Quadratic
+from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
-from cvxscreen.errors import InvalidInput
+from cvxscreen.errors import InvalidInput, UnsafeEvidence
 from cvxscreen.models.linear import regression
-from cvxscreen.screening.reduction import FOLD_LIMIT, Screening, Selection
+from cvxscreen.screening.reduction import (
+    FOLD_LIMIT,
+    Prediction,
+    Screening,
+    Selection,
+    Verdict,
+    judge,
+)
 
 CURVED = ("smoothed_hinge", "squared_hinge", "smoothed_epsilon", "huber")
 
@@ -311,3 +332,237 @@ def test_a_near_point_of_other_data_is_not_used(rng: np.random.Generator) -> Non
     codes = problem.losses.piece_within(ref.margins - 1e-6, ref.margins + 1e-6)
     plain, given = Selection(codes).reduce(problem), Selection(codes).reduce(problem, near)
     np.testing.assert_array_equal(plain.linear, given.linear)
+
+
+# What a screening remembers: proofs that only grow, and guesses that never become proofs.
+
+def verdict(problem: Problem, codes: np.ndarray) -> Verdict:
+    return Verdict(problem.losses, codes.astype(np.int8), "by hand", 0.5, 0.25)
+
+
+def test_tightening_only_adds() -> None:
+    """Proven terms stay proven whatever later verdicts leave open; evidence is listed."""
+    ref = reference(Case("hinge"))
+    right = pieces_at(ref)
+    first, second = right.copy(), right.copy()
+    first[::2], second[::3] = -1, -1
+    start = Screening.empty(ref.problem)
+    one = start.tighten(verdict(ref.problem, first))
+    two = one.tighten(verdict(ref.problem, second))
+    again = two.tighten(verdict(ref.problem, np.full(ref.problem.n, -1)))
+    assert not (start.codes >= 0).any()
+    np.testing.assert_array_equal(one.codes, first)
+    np.testing.assert_array_equal(two.codes, np.where(first >= 0, first, second))
+    np.testing.assert_array_equal(again.codes, two.codes)
+    assert [e.new for e in again.evidence] == [
+        int((first >= 0).sum()), int(((second >= 0) & (first < 0)).sum()), 0
+    ]
+    assert again.evidence[-1].decided == int((two.codes >= 0).sum())
+    assert (again.evidence[0].bound, again.evidence[0].radius) == ("by hand", 0.5)
+
+
+def test_tightening_some_terms_only() -> None:
+    """A verdict about a reduced problem's terms is entered at their places."""
+    problem = build(Case("hinge"))
+    index = np.array([4, 1, 7])
+    screening = Screening.empty(problem).tighten(
+        verdict(problem, np.array([Piece.ZERO, -1, Piece.LOW])), index
+    )
+    assert screening.codes[4] == Piece.ZERO
+    assert screening.codes[7] == Piece.LOW
+    assert (screening.codes >= 0).sum() == 2
+
+
+def one_after_the_other(row: tuple[float, ...], first: Piece, second: Piece) -> Screening:
+    """The screening after a proof that term 3 is on one piece and then on the other."""
+    base = build(Case("hinge"))
+    problem = replace(base, losses=Losses(np.full(base.n, row[0]), *row[1:]))
+    codes, found = np.full(base.n, -1), Screening.empty(problem)
+    for piece in (first, second):
+        codes[3] = piece
+        found = found.tighten(verdict(problem, codes))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "second"),
+    [
+        ((1.0, 0.0, 0.0, -1.0, 0.0), Piece.LOW, Piece.ZERO),
+        ((0.0, 0.0, 0.0, -1.0, 1.0), Piece.LOW, Piece.HIGH),
+        ((0.0, 0.5, 0.0, -1.0, 1.0), Piece.ZERO, Piece.HIGH),
+        ((0.0, 0.5, 0.5, -1.0, 1.0), Piece.LEFT, Piece.RIGHT),
+        ((1.0, 0.0, 0.5, -1.0, 0.0), Piece.LOW, Piece.ZERO),
+    ],
+)
+def test_contradictory_proofs_are_refused(
+    row: tuple[float, ...], first: Piece, second: Piece
+) -> None:
+    """Two pieces that do not touch cannot both be proven: one of the proofs is wrong."""
+    one_after_the_other(row, first, first)
+    with pytest.raises(UnsafeEvidence, match="term 3"):
+        one_after_the_other(row, first, second)
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "second"),
+    [
+        ((1.0, 0.0, 0.5, -1.0, 0.0), Piece.LOW, Piece.LEFT),
+        ((1.0, 0.0, 0.5, -1.0, 0.0), Piece.LEFT, Piece.ZERO),
+        ((0.0, 0.5, 0.5, -1.0, 1.0), Piece.ZERO, Piece.RIGHT),
+        ((0.0, 0.0, 0.5, -1.0, 1.0), Piece.LEFT, Piece.HIGH),
+    ],
+)
+def test_a_smooth_join_may_be_on_both_sides(
+    row: tuple[float, ...], first: Piece, second: Piece
+) -> None:
+    """A margin exactly at a smooth join is on both pieces; the first one stays."""
+    assert one_after_the_other(row, first, second).codes[3] == first
+
+
+def test_masks_and_indices_of_a_screening() -> None:
+    """zero, linear, quadratic and undecided are a partition; `piece` counts existing faces."""
+    ref = reference(Case("smoothed_hinge", n=60))
+    point = reference_point(ref.problem, ref.x * (1 + 1e-6), ref.theta)
+    seen = judge(ref.problem, BOUNDS["midpoint"](ref.problem, point))
+    screening = Screening.empty(ref.problem).tighten(seen)
+    for record in (seen, screening):
+        total = record.zero.astype(int) + record.linear + record.quadratic + record.undecided
+        assert (total == 1).all()
+        np.testing.assert_array_equal(record.piece == 0, record.linear)
+        np.testing.assert_array_equal(record.piece == 1, record.quadratic)
+        np.testing.assert_array_equal(record.piece == 2, record.zero)
+        assert record.zero.any()
+        assert record.linear.any()
+        assert str(record)
+    assert not screening.dropped.any()
+    assert screening.kept.all()
+
+
+# -- predictions --------------------------------------------------------------------------------
+
+
+def test_predictions_stay_beside_what_is_proven() -> None:
+    """`beside` prefers proofs, changes neither, and a screening has no way to take a guess in."""
+    ref = reference(Case("hinge"))
+    problem, right = ref.problem, pieces_at(ref)
+    proven = right.copy()
+    proven[::2] = -1
+    screening = Screening.empty(problem).tighten(verdict(problem, proven))
+    guess = Prediction.from_margins(problem, -ref.margins + 2.0, 0.0)
+    chosen = guess.beside(screening)
+    np.testing.assert_array_equal(chosen.codes[proven >= 0], proven[proven >= 0])
+    np.testing.assert_array_equal(screening.codes, proven)
+    open_terms = (chosen.codes >= 0) & (proven < 0)
+    assert open_terms.any()
+    off = guess.refuted(problem, ref.margins, screening)
+    assert not off[proven >= 0].any()
+    assert off.any()
+    with pytest.raises(AttributeError):
+        screening.tighten(guess)  # type: ignore[arg-type]
+
+
+def test_wider_predictions_predict_less() -> None:
+    """Terms within the width of a kink, and the nearest ones asked for, are left alone."""
+    ref = reference(Case("absolute", n=60))
+    problem = ref.problem
+    counts = []
+    for width in (0.0, 0.01, 0.1, 1.0, 1e6):
+        prediction = Prediction.from_margins(problem, ref.margins, width * problem.norms)
+        near = problem.losses.kink_distance(ref.margins) <= width * problem.norms
+        assert (prediction.selection.codes[near] < 0).all()
+        counts.append(int((prediction.selection.codes >= 0).sum()))
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 0
+    assert counts[0] > 40
+    held = Prediction.from_margins(problem, ref.margins, 0.0, keep=50)
+    assert (held.selection.codes >= 0).sum() <= 10
+
+
+# Rounding through reductions: what a reduced problem charges bounds what was rounded.
+
+def perturbation(problem: Problem, codes: np.ndarray, reduced: Problem, x: Vector) -> Fraction:
+    """Square of ``||(M^ - M) x + q^ - q||`` in the metric of M^-1: hats for what was computed."""
+    full, small = Exact(problem), Exact(reduced)
+    d = len(x)
+    matrix = [list(row) for row in full.M]
+    linear = list(full.linear)
+    for f, row, code in zip(full.terms, full.rows, codes, strict=True):
+        if code in (Piece.LOW, Piece.HIGH):
+            slope = Fraction(f.lo if code == Piece.LOW else f.hi)
+            linear = [q + slope * a for q, a in zip(linear, row, strict=True)]
+        elif code in (Piece.LEFT, Piece.RIGHT):
+            centre = f.b + f.e if code == Piece.RIGHT else f.b - f.e
+            linear = [q - centre / f.q * a for q, a in zip(linear, row, strict=True)]
+            for j in range(d):
+                matrix[j] = [m + row[j] * a / f.q for m, a in zip(matrix[j], row, strict=True)]
+    off = [
+        dot(small.M[j], x) - dot(matrix[j], x) + small.linear[j] - linear[j] for j in range(d)
+    ]
+    inverse = solve_exactly(small.M, off)
+    assert inverse is not None
+    return dot(off, inverse)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_drift_bounds_the_rounding_of_a_reduction(loss: str) -> None:
+    """In rational arithmetic, for one term and one coordinate as for many, all scales."""
+    cases = [c for c in crossed() if c.loss == loss and not c.intercept and c.storage != "csr64"]
+    cases += [Case(loss, n=n, d=d, seed=s, weighted=False) for n in (1, 2) for d in (1, 2)
+              for s in range(3) if n > 1 or loss not in CLASSIFICATION]
+    charged = 0
+    for case in cases:
+        ref = reference(case)
+        assert ref.truth is not None
+        for seed in range(2):
+            selection = some(ref, seed, 0.8)
+            if (selection.codes < 0).all():
+                continue
+            reduced = selection.reduce(ref.problem)
+            square = perturbation(ref.problem, selection.codes, reduced, ref.truth.x)
+            assert square <= Fraction(float(reduced.drift)) ** 2
+            charged += square > 0
+    assert charged > 5
+
+
+def test_drift_with_side_constraints_that_keep_the_optimum_away_from_0() -> None:
+    """The size of the optimum enters; P(0) says nothing about it when 0 is not feasible."""
+    d, far = 3, 1e6
+    rng = np.random.default_rng(3)
+    side = SideConstraints(np.eye(d), np.full(d, -far), [("nonneg", d)])
+    design = Rows(rng.standard_normal((4, d)))
+    huber = Losses(rng.standard_normal(4), 0.0, 0.3, -1e9, 1e9)
+    problem = Problem(design, huber, Quadratic(np.ones(d)), np.zeros(d), side=side)
+    codes = np.full(4, Piece.LEFT, dtype=np.int8)
+    reduced = Selection(codes).reduce(problem)
+    x = exact(np.full(d, 1.1 * far))
+    square = perturbation(problem, codes, reduced, x)
+    assert np.isposinf(reduced.drift) or square <= Fraction(float(reduced.drift)) ** 2
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_bounds_on_a_reduced_problem_contain_the_full_optimum(loss: str) -> None:
+    """``drift`` charges the rounding of the reduction: exact optimum inside, all scales."""
+    rng = np.random.default_rng(7)
+    looked_at = 0
+    for case in (c for c in crossed() if c.loss == loss and not c.intercept and array(c) % 2 == 0):
+        ref = reference(case)
+        assert ref.truth is not None
+        reduced = some(ref, 8).reduce(ref.problem)
+        x, theta = solved_floats(reduced)
+        model = Exact(reduced)
+        for blur in (0.0, 1e-7, 1e-3):
+            point = reference_point(
+                reduced, x * (1 + blur * rng.standard_normal(reduced.d)),
+                theta * (1 - blur * rng.random(reduced.n)),
+            )
+            for ball in [part for bound in BOUNDS.values() for part in bound(reduced, point).balls]:
+                step = [a - b for a, b in zip(ref.truth.x, exact(ball.centre), strict=True)]
+                # In the metric of the reduced problem, whose matrix is rounded at 1e-16.
+                assert float(dot(step, model.apply(step))) <= ball.radius**2 * (1 + 1e-12)
+                codes = judge(reduced, ball).codes
+                kept = some(ref, 8).kept
+                for i in np.flatnonzero(codes >= 0):
+                    first, last = model.terms[i].ends(codes[i])
+                    assert first <= ref.truth.margins[kept[i]] <= last
+                    looked_at += 1
+    assert looked_at > 200

@@ -125,7 +125,7 @@ FAULTS = (
            "radius = max(self.ray.radius(self.first), self.ray.radius(self.last))",
            "radius = min(self.ray.radius(self.first), self.ray.radius(self.last))",
            "a decision outlives its proof",
-           "bounds/test_sweeps.py::test_a_sweep_contains_the_balls_at_both_of_its_ends"),
+           "screening/test_ranges.py::test_a_sweep_contains_the_balls_at_both_of_its_ends"),
     *(cones(name, SHRUNK, f"return {call}", f"return {smaller(call)}", "triplets fixed wrongly")
       for name, call in (
           ("GB", '_sphere_of("gb", here, np.zeros(problem.d))'),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STRICT, SWAPPED, of
 
-pieces = of("core/losses.py", "core/test_pieces.py")
-losses = of("core/losses.py", "core/test_losses.py", "core/test_pieces.py")
+pieces = of("core/losses.py", "core/test_losses.py")
+losses = of("core/losses.py", "core/test_losses.py")
 rules = of("screening/reduction.py", "bounds/test_features_and_samples.py",
-           "screening/test_screening.py", "core/test_pieces.py")
+           "screening/test_reduction.py", "core/test_losses.py")
 rounding = of("_support/rounding.py", "designs/test_rounding.py")
-balance = of("core/duality.py", "core/test_duality.py", "core/test_balance.py")
+balance = of("core/duality.py", "core/test_duality.py")
 
 HELD = "models/test_linear_constraints.py::test_the_optimum_is_that_of_cvxpy_and_certified"
 held = of("models/samples.py", HELD)
@@ -23,28 +23,28 @@ FAULTS = (
          "kept, ends = [A[:0]], [low[:0]]", "equations are forgotten"),
     pieces("below a kink, non-strict", STRICT, "strict = x < knot - error",
            "strict = x <= knot - error", "a margin exactly at a kink is fixed on one side",
-           "core/test_pieces.py::test_a_kink_belongs_to_no_piece"),
+           "core/test_losses.py::test_a_kink_belongs_to_no_piece"),
     pieces("above a kink, non-strict", STRICT, "strict = x > knot + error",
            "strict = x >= knot + error", "a margin exactly at a kink is fixed on one side",
-           "core/test_pieces.py::test_a_kink_belongs_to_no_piece"),
+           "core/test_losses.py::test_a_kink_belongs_to_no_piece"),
     pieces("a knot's rounding forgotten below", SLACK,
            "np.where(smooth, x <= knot - error, strict) if mixed",
            "np.where(smooth, x <= knot, strict) if mixed",
            "a margin within the knot's own rounding is fixed",
-           "core/test_pieces.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
+           "core/test_losses.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
     pieces("a knot's rounding forgotten above", SLACK,
            "np.where(smooth, x >= knot + error, strict) if mixed",
            "np.where(smooth, x >= knot, strict) if mixed",
            "a margin within the knot's own rounding is fixed",
-           "core/test_pieces.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
+           "core/test_losses.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
     pieces("the low piece called the high one", SWAPPED,
            "np.copyto(codes, Piece.LOW,", "np.copyto(codes, Piece.HIGH,",
            "terms are fixed at the wrong end of their box",
-           "core/test_pieces.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
+           "core/test_losses.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
     pieces("the zero piece reaches to the outer knot", SWAPPED,
            "inside &= flat[1] | below(high, k3)", "inside &= flat[1] | below(high, k4)",
            "terms on a parabola are removed",
-           "core/test_pieces.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
+           "core/test_losses.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
     losses("slopes of the linear pieces exchanged", SWAPPED,
            "np.where(codes == Piece.LOW, self.lo, np.where(codes == Piece.HIGH, self.hi, 0.0))",
            "np.where(codes == Piece.LOW, self.hi, np.where(codes == Piece.HIGH, self.lo, 0.0))",
@@ -54,7 +54,7 @@ FAULTS = (
            "np.where(codes == Piece.RIGHT, self.b + self.e, self.b - self.e)",
            "np.where(codes == Piece.RIGHT, self.b - self.e, self.b + self.e)",
            "a folded parabola stands elsewhere",
-           "core/test_pieces.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
+           "core/test_losses.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
     losses("ends of the subgradient exchanged at a kink", SWAPPED,
            "np.where(right, self.hi, middle)", "np.where(right, self.lo, middle)",
            "the optimality of an intercept is judged by the wrong slope",
@@ -62,7 +62,7 @@ FAULTS = (
     losses("the left parabola's end on the wrong side", SIGN,
            "return left + down, left, right, right + rise",
            "return left - down, left, right, right + rise", "the knots are not the loss's",
-           "core/test_pieces.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
+           "core/test_losses.py::test_an_interval_is_on_a_piece_iff_the_loss_equals_it_there"),
     losses("Fenchel-Young without the insensitive zone", DROPPED,
            "gap -= self.e * (np.abs(s) - np.abs(theta))", "gap -= 0.0 * self.e",
            "the gap of an eps-insensitive loss is wrong",
@@ -90,7 +90,7 @@ FAULTS = (
            "np.where(rounded, 4.0 * UNIT * (np.abs(self.b) + self.e + self.q * reach), 0.0)",
            "np.where(rounded, 0.0 * (np.abs(self.b) + self.e + self.q * reach), 0.0)",
            "a margin within the rounding of a knot is fixed",
-           "core/test_pieces.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
+           "core/test_losses.py::test_a_margin_at_a_rounded_knot_is_not_decided_wrongly"),
     losses("the conjugate without the insensitive zone", DROPPED,
            "values = self.b * s + self.e * np.abs(s) + 0.5 * self.q * s * s",
            "values = self.b * s + 0.5 * self.q * s * s",
@@ -104,7 +104,7 @@ FAULTS = (
     rules("the zero and the low piece exchanged in a verdict", SWAPPED,
           '"zero": codes == Piece.ZERO,', '"zero": codes == Piece.LOW,',
           "screen() names the wrong terms",
-          "screening/test_screening.py::test_masks_and_indices_of_a_screening",
+          "screening/test_reduction.py::test_masks_and_indices_of_a_screening",
           "integration/test_api.py::test_verdicts_as_documented"),
     rules("a feature needed by the wrong end of its interval", SWAPPED,
           "problem.penalty.needed(*region.v) | (least > 0) | (most < 0)",
@@ -125,5 +125,5 @@ FAULTS = (
              "designs/test_rounding.py::test_gamma_is_the_textbook_constant"),
     balance("an unbalanced dual point costs nothing", DROPPED, "    return cost\n",
             "    return 0.0\n", "a dual point that is not feasible proves a gap",
-            "core/test_balance.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
+            "core/test_duality.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
 )

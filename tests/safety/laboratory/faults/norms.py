@@ -24,7 +24,7 @@ read = of("cvxpy_plugin/recognise/row_norms.py", f"{READ}::test_the_numbers_are_
 start = of("solvers/cones.py", f"{READ}::test_a_start_takes_no_path",
            f"{READ}::test_other_values_of_a_parameter_start_from_the_last_optimum")
 unseen = of("core/duality.py",
-            "core/test_balance.py::test_coordinates_that_no_term_has_are_left_as_they_are")
+            "core/test_duality.py::test_coordinates_that_no_term_has_are_left_as_they_are")
 alone = of("core/cones.py",
            "cvxpy_plugin/test_norms_of_residuals.py::test_bounds_that_are_not_free_are_not_eliminated",
            "cvxpy_plugin/test_norms_of_residuals.py::test_norms_are_found_by_their_own_bounds")

@@ -6,8 +6,8 @@ from faults.table import DROPPED, SIGN, SLACK, STALE, STRICT, SUBTRACTED, SWAPPE
 
 duality = of("core/duality.py", "core/test_duality.py")
 penalty = of("core/penalty.py", "core/test_penalty.py")
-screening = of("screening/reduction.py", "screening/test_screening.py", "solvers/test_loop.py")
-selection = of("screening/reduction.py", "screening/test_reduction.py", "core/test_drift.py")
+screening = of("screening/reduction.py", "screening/test_reduction.py", "solvers/test_loop.py")
+selection = of("screening/reduction.py", "screening/test_reduction.py")
 
 FAULTS = (
     duality("the gap without its Fenchel-Young terms", DROPPED,
@@ -18,7 +18,7 @@ FAULTS = (
             "terms = up(float(np.sum(fy)), 64) + side_gap + penalty_gap",
             "terms = up(float(np.sum(fy)), 64) + penalty_gap",
             "balls under side constraints are too small",
-            "core/test_side.py::test_gap_with_side_constraints_bounds_the_exact_gap"),
+            "core/test_cones.py::test_gap_with_side_constraints_bounds_the_exact_gap"),
     duality("the gap without the penalty's term", DROPPED,
             "+ side_gap + penalty_gap + imbalance_gap", "+ side_gap + imbalance_gap",
             "balls under an L1 term or a cone are too small",
@@ -26,7 +26,7 @@ FAULTS = (
     duality("the gap without the intercept's repair", DROPPED,
             "+ side_gap + penalty_gap + imbalance_gap", "+ side_gap + penalty_gap",
             "an unbalanced dual point proves a gap",
-            "core/test_balance.py::test_one_class_cannot_be_balanced"),
+            "core/test_duality.py::test_one_class_cannot_be_balanced"),
     duality("the gap as P minus D", SUBTRACTED, "gap=up(terms + 0.5 * distance * distance),",
             "gap=max(problem.primal(x, margins) - problem.constant\n"
             "                + float(np.sum(losses.conjugate(theta)))\n"
@@ -46,21 +46,21 @@ FAULTS = (
             "near the optimum balls are smaller than rounding",
             "core/test_duality.py::test_gap_bounds_the_exact_gap",
             "bounds/test_bounds.py::test_the_exact_optimum_is_inside",
-            "core/test_drift.py::test_bounds_on_a_reduced_problem_contain_the_full_optimum"),
+            "screening/test_reduction.py::test_bounds_on_a_reduced_problem_contain_the_full_optimum"),
     duality("the rounding of multipliers not charged", SLACK,
             "side_error = width * quadratic.dual_reach(sum_of_sizes)", "side_error = 0.0",
             "balls under side constraints are smaller than rounding",
-            "core/test_side.py::test_rounding_of_multipliers_is_charged"),
+            "core/test_cones.py::test_rounding_of_multipliers_is_charged"),
     duality("slopes outside their box are taken", DROPPED,
             "theta = np.clip(np.asarray(theta, dtype=np.float64), losses.lo, losses.hi)",
             "theta = np.asarray(theta, dtype=np.float64)", "an infeasible dual point proves a gap",
             "core/test_duality.py::test_dual_points_are_balanced"),
     duality("A'theta of the old C", STALE, "factor * point.At_theta, gamma(8),",
             "point.At_theta, gamma(8),", "a rescaled reference is another point than it says",
-            "core/test_rescale.py::test_rescaled_points_are_bounds"),
+            "core/test_duality.py::test_rescaled_points_are_bounds"),
     duality("the centre of the old C", STALE, "middle = 0.5 * (1.0 + factor)", "middle = 1.0",
             "the path's ball stands where the last one stood",
-            "core/test_rescale.py::test_rescaled_points_are_bounds",
+            "core/test_duality.py::test_rescaled_points_are_bounds",
             "bounds/test_bounds.py::test_dvi_with_an_exact_reference_is_the_printed_ball"),
     penalty("the L1 term's two sides exchanged", SWAPPED,
             "np.where(x >= 0, self.kappa - s, self.kappa + s)",
@@ -85,20 +85,20 @@ FAULTS = (
     screening("contradicting proofs are joined", DROPPED,
               "if clash.any() and not self._adjacent(clash, old, said):", "if False:",
               "a wrong proof goes unnoticed",
-              "screening/test_screening.py::test_contradictory_proofs_are_refused"),
+              "screening/test_reduction.py::test_contradictory_proofs_are_refused"),
     screening("a feature may be dropped and needed", DROPPED,
               "if (dropped & needed).any():", "if False:", "a wrong proof goes unnoticed",
               "models/test_sparse_models.py::test_contradicting_evidence_about_a_feature_is_refused"),
     screening("no prediction is ever refuted", STALE, "return open_terms & (actual != codes)",
               "return open_terms & (actual < -1)",
               "a wrong guess stays in the reduced problem",
-              "screening/test_screening.py::test_predictions_stay_beside_what_is_proven",
+              "screening/test_reduction.py::test_predictions_stay_beside_what_is_proven",
               "solvers/test_loop.py::test_a_prediction_that_is_all_wrong_is_survived"),
     screening("predictions override proofs", STALE,
               "np.where(proven >= 0, proven, self.selection.codes)",
               "np.where(self.selection.codes >= 0, self.selection.codes, proven)",
               "a guess takes the place of a proof",
-              "screening/test_screening.py::test_predictions_stay_beside_what_is_proven"),
+              "screening/test_reduction.py::test_predictions_stay_beside_what_is_proven"),
     selection("fixed terms pull the other way", SIGN, "linear = problem.linear + At_slopes",
               "linear = problem.linear - At_slopes", "the reduced problem has another optimum",
               "screening/test_reduction.py::test_the_reduced_optimum_is_the_full_one"),
@@ -129,7 +129,7 @@ FAULTS = (
     selection("a reduction without its rounding", SLACK,
               "drift=problem.drift + rounding + extra_drift,", "drift=problem.drift,",
               "proofs on the reduced problem do not hold for the full one",
-              "core/test_drift.py::test_drift_bounds_the_rounding_of_a_reduction"),
+              "screening/test_reduction.py::test_drift_bounds_the_rounding_of_a_reduction"),
     selection("the slope of a folded term lifted from x", STALE,
               "x_theta[self.features(problem)] = -reduced.quadratic.solve(dual_residual)", "pass",
               "the lifted gap is not the reduced one",

@@ -33,7 +33,7 @@ metric = of("paths/path.py", "paths/test_metric_path.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
 few = of("solvers/few_terms.py", "solvers/test_solve.py::test_data_that_leave_nothing_to_do")
 path = of("paths/path.py", "solvers/test_linear_program.py")
-balance = of("core/duality.py", "core/test_balance.py", "core/test_duality.py")
+balance = of("core/duality.py", "core/test_duality.py")
 batch = of("certificates/many.py", "certificates/test_many.py")
 
 FAULTS = (
@@ -286,24 +286,24 @@ FAULTS = (
             "residual = self.columns.T @ point + self.target",
             "residual = self.columns.T @ point - self.target",
             "dual points are balanced against another linear term",
-            "core/test_balance.py::test_few_trials_to_rounding",
-            "core/test_balance.py::test_a_target_is_met"),
+            "core/test_duality.py::test_few_trials_to_rounding",
+            "core/test_duality.py::test_a_target_is_met"),
     balance("terms far from a kink forgotten", DROPPED, "target + rest.T @ still,", "target,",
             "a dual point near a kink is balanced without the others",
-            "core/test_balance.py::test_few_trials_to_rounding"),
+            "core/test_duality.py::test_few_trials_to_rounding"),
     balance("a projection that leaves its box", DROPPED,
             "point = np.clip(self.theta - self.mobility * (self.columns @ tau), self.lo, self.hi)",
             "point = self.theta - self.mobility * (self.columns @ tau)",
             "dual points are infeasible",
-            "core/test_balance.py::test_few_trials_to_rounding"),
+            "core/test_duality.py::test_few_trials_to_rounding"),
     balance("an exact sum without its low parts", SLACK,
             "return math.fsum([start, *product.tolist(), *rest.tolist()])",
             "return math.fsum([start, *product.tolist()])",
             "a balance that only rounding makes is called exact",
-            "core/test_balance.py::test_an_exact_sum_is_the_correctly_rounded_one"),
+            "core/test_duality.py::test_an_exact_sum_is_the_correctly_rounded_one"),
     balance("room on the wrong side", SWAPPED, "upward = np.where(e > 0, rise, fall) * size",
             "upward = np.where(e > 0, fall, rise) * size", "an imbalance is charged too little",
-            "core/test_balance.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
+            "core/test_duality.py::test_what_is_left_over_is_charged_by_the_cheapest_term_with_room"),
     batch("many certificates without the balance's rounding", SLACK,
           "+ fixed.imbalance + fixed.rounding * sums[k, 3])", "+ fixed.imbalance)",
           "an infeasible dual point is certified on a path",

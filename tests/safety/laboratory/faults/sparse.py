@@ -8,10 +8,10 @@ synergy = of("bounds/features_and_samples.py", "bounds/test_features_and_samples
 budget = of("bounds/features_and_samples.py", "bounds/test_features_and_samples.py")
 columns = of(
     "designs/rows.py",
-    "designs/test_columns.py::test_squares_of_columns_are_those_of_the_rows_with_their_factors",
+    "designs/test_rows.py::test_squares_of_columns_are_those_of_the_rows_with_their_factors",
 )
 problem = of("core/problem.py",
-             "designs/test_columns.py::test_norms_of_columns_are_in_the_metric_of_the_curvatures")
+             "designs/test_rows.py::test_norms_of_columns_are_in_the_metric_of_the_curvatures")
 
 FAULTS = (
     columns("what underflow takes off columns", DROPPED,
