@@ -21,8 +21,8 @@ quadratic = of("core/problem.py",
                "core/test_problem.py::test_apply_solve_and_norm_agree_with_the_dense_matrix",
                "designs/test_rounding.py::test_norms_err_by_less_than_the_regions_charge")
 balance = of("certificates/certificate.py",
-             "certificates/test_certificate_balance.py::test_the_cost_is_that_of_the_direction_that_is_needed",
-             "certificates/test_certificate_balance.py::test_several_coordinates_need_room_for_the_move",
+             "certificates/test_certificate.py::test_the_cost_is_that_of_the_direction_that_is_needed",
+             "certificates/test_certificate.py::test_several_coordinates_need_room_for_the_move",
              "certificates/test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance")
 
 FAULTS = (

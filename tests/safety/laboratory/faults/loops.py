@@ -10,9 +10,10 @@ ball = of("solvers/compiled_path/loops.py", LOOPS + "the_ball_holds_the_optimum_
 choose = of("solvers/compiled_path/loops.py", LOOPS + "choose_rounds_outward")
 charged = of("solvers/compiled_path/loops.py", LOOPS + "charged_terms_are_above_the_exact_ones")
 path = of("solvers/compiled_path/loops.py", "solvers/compiled_path/test_small_loops.py")
-pairs = of("designs/comparisons.py", "designs/test_pairs.py")
+pairs = of("designs/comparisons.py", "designs/test_comparisons.py")
 cones = of("bounds/regions/cone_ball.py", "safety/test_metric_safety.py")
-products = of("designs/comparisons.py", "safety/test_metric_safety.py", "designs/test_pairs.py")
+products = of("designs/comparisons.py", "safety/test_metric_safety.py",
+              "designs/test_comparisons.py")
 shrink = of("solvers/metric/task.py", "safety/test_metric_safety.py")
 metrics = of("solvers/metric/solver.py", "solvers/metric/test_metric.py::test_an_active_set_holds_"
              "every_term_with_a_loss_and_judges_by_all")
@@ -60,19 +61,19 @@ FAULTS = (
          "solvers/compiled_path/test_small_path.py::test_memory_that_nobody_wrote_is_never_read"),
     pairs("near pairs pull like far ones", SIGN, "omega[minus[t]] -= w * tau",
           "omega[minus[t]] += w * tau", "triplets pull the wrong way",
-          "designs/test_pairs.py::test_the_loops_are_the_same_interpreted"),
+          "designs/test_comparisons.py::test_the_loops_are_the_same_interpreted"),
     pairs("scattered slopes pull the wrong way", SIGN, "omega[minus[t]] -= v",
           "omega[minus[t]] += v", "triplets pull the wrong way",
-          "designs/test_pairs.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
+          "designs/test_comparisons.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
     pairs("what underflow takes off a triplet's norm", DROPPED, "+ tiny + UNDERFLOW", "+ tiny",
           "triplets taken for points",
-          "designs/test_pairs.py::test_norms_whose_squares_underflow_are_not_too_small"),
+          "designs/test_comparisons.py::test_norms_whose_squares_underflow_are_not_too_small"),
     pairs("a triplet's norm too small", DROPPED, "math.sqrt(0.5 * (pp * ss + ps * ps))",
           "math.sqrt(0.5 * pp * ss)", "triplets are fixed wrongly",
-          "designs/test_pairs.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
+          "designs/test_comparisons.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
     pairs("a diagonal triplet's norm", SHRUNK, "out[t] = math.sqrt(total)",
           "out[t] = 0.99 * math.sqrt(total)", "triplets are fixed wrongly",
-          "designs/test_pairs.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
+          "designs/test_comparisons.py::test_passes_norms_and_rows_are_those_of_the_matrices"),
     cones("a multiplier outside the cone of matrices", SIGN, "out_nu[i] = -mu / t",
           "out_nu[i] = mu / t", "the cone proves less than a half-space",
           "bounds/test_cone_ball.py::test_each_rule_proves_what_those_before_it_prove"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
-CERTIFICATE = "certificates/test_streamed_certificates.py"
+CERTIFICATE = "certificates/test_one_pass.py"
 REFUSES = f"{CERTIFICATE}::test_the_certificate_refuses_what_is_wrong"
 AGREES = f"{CERTIFICATE}::test_the_gap_is_that_of_the_certificate_in_memory"
 SAME = "solvers/test_streamed.py::test_same_answer_as_in_memory"
@@ -93,7 +93,7 @@ FAULTS = (
           "(rate[fit] / size[fit]).min(initial=0.0)", "an unbalanced dual point proves something"),
     taken("both directions of a listed slope", SWAPPED, "return need * max(costs)",
           "return need * min(costs)", "an unbalanced dual point costs too little",
-          "certificates/test_certificate_balance.py::"
+          "certificates/test_certificate.py::"
           "test_the_cost_is_that_of_the_direction_that_is_needed"),
     proof("the radius", SHRUNK, "radius = up(float(np.sqrt(2.0 * gap)))",
           "radius = 0.5 * float(np.sqrt(2.0 * gap))", "terms are called proven wrongly"),
