@@ -345,7 +345,7 @@ def verdict(
     scale: float | None = None,
 ) -> Certificate:
     """Whether the gap, relative to any `scale` given, and the violation are within `tol`."""
-    relative = float(relative_gap(gap, primal)) if scale is None else gap / max(scale, 1e-300)
+    relative = float(relative_gap(gap, primal)) if scale is None else gap / max(scale, NOTHING)
     violation, size = (0.0, 1.0) if side is None else (side.violation, side.size)
     reason = ""
     if not relative <= tol:
@@ -381,11 +381,16 @@ def _with_residuals(
     return replace(found, primal_residual=beyond)
 
 
+NOTHING = 1e-280
+"""Values and gaps below it are 0: what is charged for numbers too small to be rounded as others
+(`SMALLEST` for each operation) is more, and an optimum of exactly 0 has a gap of as much."""
+
+
 def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
     """``gap / max(|primal|, |primal - gap|)``, infinite with the gap."""
     gap, primal = np.asarray(gap, dtype=np.float64), np.asarray(primal, dtype=np.float64)
     with np.errstate(invalid="ignore"):
-        size = np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), 1e-300)
+        size = np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), NOTHING)
         return np.where(np.isfinite(gap), gap / size, np.inf)
 
 

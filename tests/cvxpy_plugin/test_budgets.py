@@ -481,6 +481,71 @@ def test_a_budget_that_does_not_bind_is_not_solved_for(loose: float) -> None:
     assert (max(duals) > 1e-3) == (loose == 1.0)
 
 
+def least_norm(norm: str, loose: float, n: int = 2_000) -> cp.Problem:
+    """The least norm of coefficients whose absolute errors are `loose` times those of 0."""
+    X, y = fit(n, 6, 0)
+    w = cp.Variable(6)
+    of = {"squares": cp.sum_squares, "1": cp.norm1, "2": cp.norm2, "inf": cp.norm_inf}[norm]
+    limit = loose * float(np.abs(y).sum())
+    return cp.Problem(cp.Minimize(of(w)), [cp.norm1(X @ w - y) <= limit])
+
+
+@pytest.mark.parametrize("loose", [1.0, 1.5])
+@pytest.mark.parametrize("norm", ["squares", "1", "2"])
+def test_an_optimum_of_0_is_known_at_once(norm: str, loose: float) -> None:
+    """No gap is small beside it: whatever comes close would be refused in the end."""
+    problem = least_norm(norm, loose)
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert report.recognised
+    assert report.kept == 0
+    assert (problem.status, problem.value) == ("optimal", 0.0)
+    assert problem.variables()[0].value.tolist() == [0.0] * 6
+    assert problem.constraints[0].dual_value == 0.0
+
+
+def test_an_optimum_of_0_but_for_rounding_is_left_to_the_solver() -> None:
+    problem = least_norm("inf", 1.5)
+    problem.solve(method="screen", always=True)
+    report = cvxscreen.Report.of(problem)
+    assert not report.recognised
+    assert "0 but for rounding" in report.reason
+    assert problem.value == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["squares", "1", "2", "inf"])
+def test_0_is_no_optimum_where_a_budget_or_a_constraint_forbids_it(norm: str) -> None:
+    problem = least_norm(norm, 0.9)
+    assert budgets.at_zero(recognise_any(problem)) is None
+    loose = least_norm(norm, 1.5)
+    w = loose.variables()[0]
+    assert budgets.at_zero(recognise_any(loose)) is not None
+    forbidden = cp.Problem(loose.objective, [*loose.constraints, cp.sum(w) == 1])
+    assert budgets.at_zero(recognise_any(forbidden)) is None
+    for found in (problem, forbidden):
+        found.solve(method="screen", always=True)
+        value = found.value
+        assert cvxscreen.Report.of(found).recognised
+        found.solve("CLARABEL", **TIGHT)
+        assert value == pytest.approx(found.value, rel=1e-6)
+        assert value > 0.01
+
+
+def test_0_is_not_taken_for_the_optimum_of_an_objective_that_falls() -> None:
+    """Nor certified, with multipliers of 0."""
+    loose = least_norm("squares", 1.5)
+    w = loose.variables()[0]
+    made = recognise_any(cp.Problem(cp.Minimize(loose.objective.expr + 0.1 * w[0]),
+                                    loose.constraints))
+    assert budgets.at_zero(made) is None
+    zero = budgets.at_zero(recognise_any(loose))
+    assert zero is not None
+    assert certify_budgets(recognise_any(loose), zero, 1e-6).ok
+    assert not certify_budgets(made, zero, 1e-6).ok
+    tight = recognise_any(least_norm("squares", 0.9))
+    assert "exceeded" in certify_budgets(tight, zero, 1e-6).reason
+
+
 def test_a_level_is_the_lowest_of_its_budget_and_of_no_other_coordinate() -> None:
     """Over it alone: other coordinates, and levels that two budgets share, stay."""
     problem, _ = slack_limits(600, 5, 1)
