@@ -51,6 +51,14 @@ them."""
 BLOCK = 2**22
 """Numbers of a block of such products."""
 
+AT_ONCE = 2**12
+"""Terms whose intervals beside an intercept are made together: what is in between, some 30 arrays,
+stays in the cache."""
+
+ROOM = 4.0
+"""How often over terms on parabolas have the room to make up for the largest pull of a term: twice
+is what its interval needs, and those that are held back take a part of it from the sum."""
+
 SMALLEST = float(np.finfo(np.float64).tiny)
 """A product below it may lose all its digits, but is off by less."""
 
@@ -212,7 +220,7 @@ def _mix(point: Point, *signs: float) -> _Mix:
 
     At a kink any slope in the box has the Fenchel-Young term 0, so that moving costs nothing. They
     take part by the room that they have, on all sides that `signs` names; on parabolas, by how
-    little it costs.
+    little it costs, and by the room where that is less than making up for a term takes.
     """
     problem, theta, f = point.problem, point.theta, point.problem.losses
     a = problem.free_columns[:, 0]
@@ -232,7 +240,12 @@ def _mix(point: Point, *signs: float) -> _Mix:
     if flat.any():
         share = np.where(flat, room, 0.0)
     else:
+        # The least cost, but no slope is to meet the end of its box before a term is made up for.
         share = np.where(able & (f.q > 0.0), np.abs(a) / np.where(f.q > 0.0, f.q, 1.0), 0.0)
+        pull, total = ROOM * float(np.max(np.abs(a * theta))), float(np.abs(a) @ share)
+        if pull > 0.0 < total:
+            with np.errstate(over="ignore"):
+                share = np.minimum(share, np.maximum(room, 0.0) * min(total / pull, 1e300))
     total = float(np.abs(a) @ share)
     if not (0.0 < total < np.inf):
         return _nothing(problem)
@@ -285,47 +298,62 @@ def _beside_an_intercept(point: Point) -> tuple[Array, Array]:
     the interval is from ``t_i`` to ``t_i + theta_i |a_i - a_i,free u|^2``, as if the data were
     centred at u.
     """
-    problem, theta = point.problem, point.theta
-    a = problem.free_columns[:, 0]
-    size = np.abs(a)
+    problem = point.problem
     base, error, n_i, distance = _at_the_midpoint(point)
-    unbalanced = _unbalanced(point)
-    side = np.array([[-1.0], [1.0]])  # of h: the lower end, then the upper one
-    ends = np.full((2, problem.n), np.inf)
+    unbalanced, mixes = _unbalanced(point), (_mix(point, 1.0), _mix(point, -1.0))
+    a, reach = problem.free_columns[:, 0], np.empty((2, problem.n))
+    for start in range(0, problem.n, AT_ONCE):
+        rows = slice(start, start + AT_ONCE)
+        for sign, mix, out in zip((1.0, -1.0), mixes, reach, strict=True):
+            out[rows] = _reach_by(
+                point, mix, sign, rows, (error[rows], n_i[rows]), distance, unbalanced
+            )
+    below, above = np.where(a > 0.0, reach[::-1], reach)
+    rounding = 8.0 * UNIT * (np.abs(base) + np.abs(point.theta) * n_i**2)
+    return base - below - rounding, base + above + rounding
+
+
+def _reach_by(
+    point: Point, mix: _Mix, sign: float, rows: slice, errors: tuple[Array, Array],
+    distance: float, unbalanced: float,
+) -> Array:
+    """How far the margins of some terms reach to the side on which h and a_i,free have that sign.
+
+    As h is no shorter than theta_i, ``theta_i + h`` has the sign of h: to this side a term needs
+    only the mix that moves s by `sign`. Where nothing can take its place it is left out alone.
+    `errors` are those of the margins at the midpoint, and the norms of the rows.
+    """
+    d, theta, a = point.problem.d, point.theta[rows], point.problem.free_columns[rows, 0]
+    size, side, (error, n_i) = np.abs(a), sign * np.sign(a), errors
+    products, products_error = mix.products[rows], mix.products_error[rows]
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for sign in (1.0, -1.0):
-            mix = _mix(point, sign)
-            own = mix.slopes * a * sign  # what of the mix would be the term's own
-            others = 1.0 - own
-            centred = n_i**2 - 2.0 * a * sign * mix.products + (a * mix.length) ** 2
-            h = np.sqrt(theta**2 + 4.0 * point.terms / np.maximum(centred, 1e-12 * n_i**2))
-            # s moves by `sign` only: of the other sign of a (theta + h) nothing is taken.
-            eta = np.clip(sign * a * (theta + side * h), 0.0, mix.room * others) / (sign * a)
-            tau = np.abs(a * eta) / others
-            gone = theta + tau * mix.slopes
-            h = side * (eta - theta)
-            off = (unbalanced + tau * mix.error) / size + 16.0 * UNIT * (
-                np.abs(gone) + tau / size + np.abs(theta)
-            )
-            cross = gone * tau * mix.products
-            product = gone * n_i**2 - tau * mix.products
-            inexact = gamma(2 * problem.d + 32) * (np.abs(gone) * n_i + tau * mix.length) * n_i
-            inexact = inexact + tau * mix.products_error
-            square = (gone * n_i) ** 2 - 2.0 * cross + (tau * mix.length) ** 2
-            square = square + 2.0 * np.abs(gone) * (inexact + tau * mix.products_error)
-            square = square + gamma(2 * problem.d + 32) * (
-                (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
-            )
-            away = distance + np.sqrt(np.maximum(square, 0.0))
-            above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
-            above = above + 0.25 * away**2
-            reach = up(1.0, 32) * (
-                above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
-            ) + 0.5 * side * product
-            good = (h - off > 0.0) & (others > 0.0) & np.isfinite(reach)
-            ends = np.where(good, np.minimum(ends, reach), ends)
-    rounding = 8.0 * UNIT * (np.abs(base) + np.abs(theta) * n_i**2)
-    return base - ends[0] - rounding, base + ends[1] + rounding
+        # What of the mix would be the term's own is not there.
+        others = np.maximum(1.0 - mix.slopes[rows] * a * sign, 0.0)
+        centred = n_i**2 - 2.0 * a * sign * products + (a * mix.length) ** 2
+        h = np.sqrt(theta**2 + 4.0 * point.terms / np.maximum(centred, 1e-12 * n_i**2))
+        eta = np.clip(sign * a * (theta + side * h), 0.0, mix.room * others) / (sign * a)
+        tau = np.where(others > 0.0, np.abs(a * eta) / others, 0.0)
+        gone = theta + tau * mix.slopes[rows]
+        h = side * (eta - theta)
+        off = (unbalanced + tau * mix.error) / size + 16.0 * UNIT * (
+            np.abs(gone) + tau / size + np.abs(theta)
+        )
+        cross = gone * tau * products
+        product = gone * n_i**2 - tau * products
+        inexact = gamma(2 * d + 32) * (np.abs(gone) * n_i + tau * mix.length) * n_i
+        inexact = inexact + tau * products_error
+        square = (gone * n_i) ** 2 - 2.0 * cross + (tau * mix.length) ** 2
+        square = square + 2.0 * np.abs(gone) * (inexact + tau * products_error)
+        square = square + gamma(2 * d + 32) * (
+            (gone * n_i) ** 2 + 2.0 * np.abs(cross) + (tau * mix.length) ** 2
+        )
+        away = distance + np.sqrt(np.maximum(square, 0.0))
+        above = point.terms + tau * mix.rate + 0.5 * tau * tau * mix.curvature
+        above = above + 0.25 * away**2
+        reach = up(1.0, 32) * (
+            above / (h - off) + 0.25 * (h + off) * n_i**2 + 0.5 * inexact + error
+        ) + 0.5 * side * product
+        return np.where((h - off > 0.0) & np.isfinite(reach), reach, np.inf)
 
 
 def _unbalanced(point: Point) -> float:
