@@ -54,6 +54,9 @@ def problems(folder: Path | None) -> Iterator[tuple[str, cvxscreen.Problem]]:
     X, y = cvxscreen.datasets.breast_cancer()
     yield "breast cancer", cvxscreen.svm(X, y)
     yield "breast cancer, intercept", cvxscreen.svm(X, y, intercept=True)
+    yield "breast cancer, squared hinge, intercept", cvxscreen.svm(
+        X, y, loss="squared_hinge", intercept=True
+    )
     rng = np.random.default_rng(5)  # like letter: 20,000 x 16, two groups of many clusters
     centres, group = 2.0 * rng.normal(size=(26, 16)), rng.integers(0, 26, 20_000)
     X = centres[group] + rng.normal(size=(20_000, 16))
