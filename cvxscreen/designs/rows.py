@@ -598,6 +598,14 @@ class Rows:
         extra = self.extra[:, mask[p:]]
         return Rows(part, self.scale, extra, known=self.sparse, roundings=self.roundings)
 
+    def used_columns(self) -> NDArray[np.bool_]:
+        """Mask of the coordinates that any row has an entry of, shape (d,): one pass."""
+        if self.sparse:
+            used = np.bincount(self.matrix.indices, minlength=self.matrix.shape[1]) > 0
+        else:
+            used = self.matrix.any(axis=0)
+        return np.concatenate([used, (self.extra != 0).any(axis=0)])
+
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""
         p = self.matrix.shape[1]

@@ -346,6 +346,16 @@ def test_the_matrix_by_columns_is_the_design(design: Rows) -> None:
     assert design.sparse or not np.shares_memory(made, design.matrix)
 
 
+def test_columns_that_no_row_has_an_entry_of_are_known() -> None:
+    matrix = np.zeros((40, 5))
+    matrix[3, 1], matrix[39, 4] = -2.0, 1e-300
+    extra = np.zeros((40, 2))
+    extra[0, 1] = 1.0
+    for form in (matrix, matrix.astype(np.float64, order="F"), sp.csr_array(matrix)):
+        used = Rows(form, None, extra).used_columns()
+        assert used.tolist() == [False, True, False, False, True, False, True]
+
+
 @pytest.mark.parametrize("equal", [True, False])
 def test_norms_of_columns_are_in_the_metric_of_the_curvatures(
     design: Rows, equal: bool, rng: np.random.Generator

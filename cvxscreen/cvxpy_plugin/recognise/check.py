@@ -310,14 +310,17 @@ def at_best_helpers(
         far = distances(problem)
         x[far.sizes] = far.least(x)
         others = np.setdiff1d(others, far.sizes)
-    columns = {int(j): problem.design.column(int(j)) for j in others}
+    none, used = np.zeros(0), np.ones(problem.d, dtype=bool)
+    if isinstance(problem.design, Rows) and len(others):
+        used = problem.design.used_columns()
+    columns = {int(j): problem.design.column(int(j)) if used[j] else none for j in others}
     rises = [] if budgets is None else [
         budgets.rows.adjoint(row)[recognition.core] for row in np.eye(len(budgets.read))
     ]
     frame = None if problem.side is None else sp.csc_array(problem.side.matrix)
     for _ in range(min(len(columns), 2)):  # a helper may bound another one
         for j, column in columns.items():
-            margins = problem.design.forward(x) if column.any() else np.zeros(problem.n)
+            margins = problem.design.forward(x) if len(column) else none
             rise = np.array([row[j] for row in rises])
             # A level above budgets costs what the user pays; one within them what they pay.
             away = _lowest_along(problem, x, j, column, margins, float(rise[rise > 0].sum()))
@@ -456,14 +459,19 @@ def _rows_with(side: SideConstraints, some: Index) -> tuple[Index, tuple[tuple[s
 def _least_step(
     problem: Problem, x: Array, frame: Any, j: int, column: Array, margins: Array
 ) -> float:
-    """The smallest step along coordinate j that satisfies what bounds it from below, or -inf."""
+    """The smallest step along coordinate j that satisfies what bounds it from below, or -inf.
+
+    `column` and `margins` are empty where no loss has the coordinate.
+    """
     found = [-np.inf]
-    if problem.losses.any_hard:
+    if len(column) and problem.losses.any_hard:
         bounding = problem.losses.hard & np.isinf(problem.losses.hi) & (column < 0)
         over = margins[bounding] - problem.losses.b[bounding]
         found += [float(np.max(over / -column[bounding], initial=-np.inf))]
     if problem.side is not None:
-        slack, own = problem.side.slack(x), frame[:, [j]].toarray().ravel()
+        slack, own = problem.side.slack(x), np.zeros(frame.shape[0])
+        held = slice(frame.indptr[j], frame.indptr[j + 1])
+        own[frame.indices[held]] = frame.data[held]
         for kind, size, rows in problem.side.runs:
             if kind == "nonneg":
                 rising = own[rows] > 0
