@@ -57,20 +57,26 @@ def values(X, y, C: float, loss: str, w, alpha) -> tuple[float, float]:
     return float(primal), float(dual)
 
 
+def stored(folder: Path, name: str) -> tuple[object, np.ndarray] | None:
+    """Rows (an array, or CSR) and labels as they are in NAME.npz; None where that is absent."""
+    file = folder / f"{name}.npz"
+    if not file.is_file():
+        print(f"{name}: absent")
+        return None
+    with np.load(file, allow_pickle=True) as found:
+        if "X" in found:
+            return found["X"].astype(float), found["y"]
+        parts = found["X_data"].astype(float), found["X_indices"], found["X_indptr"]
+        return sp.csr_matrix(parts, shape=tuple(found["X_shape"])), found["y"]
+
+
 def sets(folder: Path | None) -> Iterator[tuple[str, object, np.ndarray]]:
     """All data: name, rows, labels."""
     for name, scaled in SETS.items() if folder else ():
-        file = folder / f"{name}.npz"
-        if not file.is_file():
-            print(f"{name}: absent")
+        found = stored(folder, name)
+        if found is None:
             continue
-        with np.load(file, allow_pickle=True) as found:
-            if "X" in found:
-                X = sp.csr_matrix(found["X"].astype(float))
-            else:
-                parts = found["X_data"].astype(float), found["X_indices"], found["X_indptr"]
-                X = sp.csr_matrix(parts, shape=tuple(found["X_shape"]))
-            y = found["y"]
+        X, y = sp.csr_matrix(found[0]), found[1]
         X.sort_indices()
         classes = np.unique(y)
         y = np.where(y >= classes[len(classes) // 2], 1.0, -1.0)

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from cold_fits import sets
+from cold_fits import sets, stored
 from report import store
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
@@ -41,16 +41,11 @@ def data_sets(folder: Path | None) -> Iterator[tuple[str, Any, np.ndarray]]:
         if sp.issparse(X):
             yield name, X, y
     for name in DENSE if folder else ():
-        file = folder / f"{name}.npz"
-        if not file.is_file():
+        found = stored(folder, name)
+        if found is None:
             continue
-        with np.load(file) as data:
-            if "X" in data:
-                X = data["X"].astype(float)
-            else:
-                parts = data["X_data"], data["X_indices"], data["X_indptr"]
-                X = sp.csr_matrix(parts, shape=tuple(data["X_shape"])).toarray().astype(float)
-            y = data["y"]
+        X, y = found
+        X = X.toarray() if sp.issparse(X) else X
         yield name, X, np.where(y >= np.unique(y)[-1], 1.0, -1.0)
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20_000, 40))

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from cold_fits import stored
 from report import store
 from sklearn.datasets import load_digits, make_classification
 from sklearn.metrics.pairwise import rbf_kernel
@@ -47,16 +48,11 @@ RARE = 20
 def data_sets(folder: Path | None) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Name, rows, labels."""
     for name, rows in SETS.items() if folder else ():
-        file = folder / f"{name}.npz"
-        if not file.is_file():
+        found = stored(folder, name)
+        if found is None:
             continue
-        with np.load(file) as held:
-            if "X" in held:
-                X = held["X"].astype(float)
-            else:
-                parts = held["X_data"], held["X_indices"], held["X_indptr"]
-                X = sp.csr_matrix(parts, shape=tuple(held["X_shape"])).toarray().astype(float)
-            y = held["y"]
+        X, y = found
+        X = X.toarray() if sp.issparse(X) else X
         some = np.random.default_rng(0).permutation(len(y))[:rows]
         labels, counts = np.unique(y[some], return_counts=True)
         some = some[np.isin(y[some], labels[counts >= RARE])]
