@@ -67,7 +67,7 @@ from cvxscreen._support.validation import array, one_of, positive
 from cvxscreen.certificates.residual_norms import norms_growth_cost
 from cvxscreen.core.cones import MANY_CONES
 from cvxscreen.core.penalty import L1, PSD, NonNegative
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import NOTHING, Problem, Quadratic, relative_gap
 from cvxscreen.designs.rows import ALONE, Rows, column_squares
 from cvxscreen.designs.shift import Shift
 from cvxscreen.errors import InvalidInput
@@ -379,19 +379,6 @@ def _with_residuals(
         reason = f"a term that is a constraint is violated by {beyond:.3g}"
         found = replace(found, ok=False, reason=reason)
     return replace(found, primal_residual=beyond)
-
-
-NOTHING = 1e-280
-"""Values and gaps below it are 0: what is charged for numbers too small to be rounded as others
-(`SMALLEST` for each operation) is more, and an optimum of exactly 0 has a gap of as much."""
-
-
-def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
-    """``gap / max(|primal|, |primal - gap|)``, infinite with the gap."""
-    gap, primal = np.asarray(gap, dtype=np.float64), np.asarray(primal, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        size = np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), NOTHING)
-        return np.where(np.isfinite(gap), gap / size, np.inf)
 
 
 # -- the losses, from their pieces ----------------------------------------------------------------

@@ -29,13 +29,12 @@ from cvxscreen.certificates.certificate import (
     columns,
     endless_above,
     gap_above,
-    relative_gap,
     steepness,
     value_above,
     verdict,
 )
 from cvxscreen.certificates.weightings import piece_of
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.designs.gram import Gram, exact_sum
 
 Array = NDArray[np.float64]

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cvxscreen.core.problem import relative_gap
+
 Array = NDArray[np.float64]
 
 
@@ -21,7 +23,7 @@ class LinearProof(NamedTuple):
         Of `value` and of what the multipliers bound the optimum from below by, with what the
         violations of either may hide: see `proven`.
     relative_gap : float
-        In units of the larger of the two.
+        In units of `value`, or of ``value - gap`` where that is larger.
     violation : float
         The largest violation of a row or of a sign, relative to the largest number of its kind.
     """
@@ -59,4 +61,4 @@ def proven(q: Array, rows: tuple[Any, Array, int], x: Array, z: Array) -> Linear
 
     primal = size(over) / max(size(b), size(x), 1e-300)
     dual = size(left, signs) / max(size(q), size(z), 1e-300)
-    return LinearProof(value, gap, gap / max(abs(value), abs(bound), 1e-300), max(primal, dual))
+    return LinearProof(value, gap, float(relative_gap(gap, value)), max(primal, dual))

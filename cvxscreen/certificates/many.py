@@ -33,12 +33,11 @@ from cvxscreen.certificates.certificate import (
     compiled_steepness,
     compiled_value_above,
     nearby_cost,
-    relative_gap,
     taken_up,
 )
 from cvxscreen.core.lasso import Lasso
 from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.designs.rows import FILLED, Rows, column_squares
 from cvxscreen.errors import InvalidInput
 

@@ -30,10 +30,9 @@ from cvxscreen.certificates.certificate import (
     compiled_gap_above,
     compiled_steepness,
     compiled_value_above,
-    relative_gap,
 )
 from cvxscreen.certificates.many import Certificates, gaps_of_sums
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.designs.rows import Rows
 
 Array = NDArray[np.float64]

@@ -37,7 +37,7 @@ from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen._support.validation import finite, one_of
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import Problem, Quadratic, relative_gap
 
 __all__ = ["Centre", "Point", "dual_feasible", "margin_error", "reference_point", "rescaled_point"]
 
@@ -589,8 +589,7 @@ class Point(Immutable):
     @property
     def relative_gap(self) -> float:
         """``gap / max(|primal|, |dual|)``."""
-        dual = self.primal - self.gap
-        return self.gap / max(abs(self.primal), abs(dual), 1e-300)
+        return float(relative_gap(self.gap, self.primal))
 
 
 def reference_point(

@@ -717,6 +717,19 @@ class Problem(Record, Immutable):
         )
 
 
+NOTHING = 1e-280
+"""Values and gaps below it are 0: what a certificate charges for numbers too small to be rounded as
+others is more, and an optimum of exactly 0 has a gap of as much."""
+
+
+def relative_gap(gap: ArrayLike, primal: ArrayLike) -> Array:
+    """``gap / max(|primal|, |primal - gap|)``, infinite with the gap: what a tolerance bounds."""
+    gap, primal = np.asarray(gap, dtype=np.float64), np.asarray(primal, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), NOTHING)
+        return np.where(np.isfinite(gap), gap / size, np.inf)
+
+
 def norm_as_terms(design: Rows, losses: LossTerms, kappa: Array) -> tuple[Rows, Losses]:
     """The rows and losses, and below them those of ``kappa_j |x_j|`` for all columns of the matrix.
 

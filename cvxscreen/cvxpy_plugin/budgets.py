@@ -50,11 +50,11 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
-from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
+from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.duality import dual_feasible
 from cvxscreen.core.losses import FIELDS, LossTerms, Piece, on_parabola
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import Problem, Quadratic, relative_gap
 from cvxscreen.cvxpy_plugin.answer import (
     USELESS,
     not_solved,

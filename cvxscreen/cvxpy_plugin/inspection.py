@@ -32,11 +32,11 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.tables import Record, fields, table
 from cvxscreen._support.validation import positive
-from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
+from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.cvxpy_plugin.budgets import BudgetedProblem, ScreenedBudgets, certify_budgets
 from cvxscreen.cvxpy_plugin.composite import (
     CompositeProblem,

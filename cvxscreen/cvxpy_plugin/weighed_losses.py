@@ -45,8 +45,7 @@ from cvxpy.constraints.nonpos import Inequality
 from cvxpy.reductions.solution import Solution as CvxpySolution
 
 from cvxscreen._support.rounding import gamma
-from cvxscreen.certificates.certificate import relative_gap
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.cvxpy_plugin.answer import StoredAnswer
 from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
     EpigraphVariable,

@@ -47,6 +47,7 @@ from cvxscreen.bounds.theorems import midpoint_ball
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import dual_feasible, reference_point
 from cvxscreen.core.losses import Codes
+from cvxscreen.core.problem import relative_gap
 from cvxscreen.errors import InvalidInput
 from cvxscreen.multitask.gap import (
     DualCandidate,
@@ -151,8 +152,7 @@ class RunRecord:
         """The gap over ``max(|primal|, |dual|)``."""
         if self.best_primal is None:
             return float("inf")
-        value = self.best_primal.value
-        return self.gap / max(abs(value), abs(value - self.gap), 1e-300)
+        return float(relative_gap(self.gap, self.best_primal.value))
 
     @property
     def done(self) -> bool:

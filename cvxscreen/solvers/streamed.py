@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds import Bound
-from cvxscreen.certificates.certificate import Certificate, relative_gap
+from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.certificates.one_pass import certify_chunks
 from cvxscreen.core import streamed as chunk_survey
 from cvxscreen.core.duality import dual_feasible, estimated_gap, regulariser_gap
 from cvxscreen.core.losses import FIELDS, Losses, LossTerms, Piece, on_parabola
 from cvxscreen.core.penalty import L1
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.core.streamed import Slopes, UnitLoss, in_chunks
 from cvxscreen.designs.chunks import Chunk, ListedValues, SampledRows, entries
 from cvxscreen.designs.rows import Rows

@@ -13,9 +13,9 @@ from cvxscreen.certificates.weightings import (
     LeftOutOfRows,
     by_room,
     certify_weightings,
-    relative_gap,
     stays_around,
 )
+from cvxscreen.core.problem import relative_gap
 from cvxscreen.data_changes.reweight import weighted
 
 Array = np.ndarray

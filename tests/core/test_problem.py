@@ -7,7 +7,7 @@ import pytest
 
 from cvxscreen.core.cones import SideConstraints
 from cvxscreen.core.losses import Losses
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import NOTHING, Problem, Quadratic, relative_gap
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Selection
@@ -150,3 +150,15 @@ def test_problems_print_their_sizes() -> None:
     text = str(Problem(**parts()))  # type: ignore[arg-type]
     for word in ("terms", "coordinates", "dense"):
         assert word in text
+
+
+def test_a_relative_gap_is_in_units_of_the_larger_bound() -> None:
+    """Below the smallest value of all a gap is in units of that, and without end it proves none."""
+    assert relative_gap(0.5, 2.0) == 0.25
+    assert relative_gap(0.5, -2.0) == 0.2
+    assert relative_gap(3.0, 1.0) == 1.5
+    assert relative_gap(1e-3 * NOTHING, 0.0) == pytest.approx(1e-3)
+    np.testing.assert_array_equal(
+        relative_gap([0.0, 1.0, np.inf, np.nan, np.inf], [0.0, 0.0, 1.0, 1.0, np.inf]),
+        [0.0, 1.0, np.inf, np.inf, np.inf],
+    )

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import gamma, up
 from cvxscreen.bounds.regions import Ball
-from cvxscreen.certificates.certificate import Certificate, certify, relative_gap
+from cvxscreen.certificates.certificate import Certificate, certify
 from cvxscreen.core.duality import Point, reference_point
-from cvxscreen.core.problem import Problem, Quadratic
+from cvxscreen.core.problem import Problem, Quadratic, relative_gap
 from cvxscreen.cvxpy_plugin.recognise.draft import (
     Draft,
     Duals,

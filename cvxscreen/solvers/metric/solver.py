@@ -40,7 +40,7 @@ from cvxscreen.certificates.one_pass import certify_metric
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.losses import LossTerms
 from cvxscreen.core.penalty import PSD, NonNegative
-from cvxscreen.core.problem import Problem
+from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.designs.comparisons import Indexed, Pairs, Products
 from cvxscreen.errors import InvalidInput
 from cvxscreen.screening.reduction import Screening
@@ -802,7 +802,7 @@ def solve_metric(
 
 def _round(check: GapCheck, number: int, seconds: float) -> Round:
     info: dict[str, Any] = {"iterations": check.iterations, "pairs": check.pairs}
-    relative = check.gap / max(abs(check.primal), 1e-300)
+    relative = float(relative_gap(check.gap, check.primal))
     return Round(
         number, check.kept, check.dropped + check.fixed, 0, 0, check.gap, relative, "optimal", info,
         0.0, seconds,

@@ -22,9 +22,18 @@ near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric
 merged = of("screening/reduction.py",
             "solvers/test_linear_program.py::"
             "test_a_verdict_reduces_to_a_problem_with_the_same_optimum")
+units = of("core/problem.py", "core/test_problem.py")
 lp = of("bounds/linear_program.py", "solvers/test_linear_program.py")
 
 FAULTS = (
+    units("a gap that is unknown", STRICT,
+          "return np.where(np.isfinite(gap), gap / size, np.inf)", "return gap / size",
+          "NaN is no number that a tolerance refuses everywhere",
+          "core/test_problem.py::test_a_relative_gap_is_in_units_of_the_larger_bound"),
+    units("a gap in units of the worse bound only", SWAPPED,
+          "np.maximum(np.maximum(np.abs(primal), np.abs(primal - gap)), NOTHING)",
+          "np.maximum(np.abs(primal), NOTHING)", "gaps near 0 are not those that are documented",
+          "core/test_problem.py::test_a_relative_gap_is_in_units_of_the_larger_bound"),
     lassos("a lasso's certificate without the margins' rounding", SLACK,
            "left + hidden + rho", "left + rho", "residuals that rounding hides are not charged",
            "certificates/test_lassos.py::test_the_rounding_of_margins_is_charged"),
