@@ -29,6 +29,7 @@ import scipy.sparse as sp
 from report import store
 from sklearn.preprocessing import normalize
 from sklearn.svm import LinearSVC
+from stored_sets import stored
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -55,19 +56,6 @@ def values(X, y, C: float, loss: str, w, alpha) -> tuple[float, float]:
     v = X.T @ (y * alpha)
     dual = alpha.sum() - 0.5 * v @ v - (alpha @ alpha / (2.0 * C) if squared else 0.0)
     return float(primal), float(dual)
-
-
-def stored(folder: Path, name: str) -> tuple[object, np.ndarray] | None:
-    """Rows (an array, or CSR) and labels as they are in NAME.npz; None where that is absent."""
-    file = folder / f"{name}.npz"
-    if not file.is_file():
-        print(f"{name}: absent")
-        return None
-    with np.load(file, allow_pickle=True) as found:
-        if "X" in found:
-            return found["X"].astype(float), found["y"]
-        parts = found["X_data"].astype(float), found["X_indices"], found["X_indptr"]
-        return sp.csr_matrix(parts, shape=tuple(found["X_shape"])), found["y"]
 
 
 def sets(folder: Path | None) -> Iterator[tuple[str, object, np.ndarray]]:

@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from cold_fits import sets, stored
+from cold_fits import sets
 from report import store
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.svm import LinearSVC
+from stored_sets import dense, stored
 
 from cvxscreen._support.tables import table
 from cvxscreen.estimators import ScreenedSVCCV
@@ -45,8 +46,7 @@ def data_sets(folder: Path | None) -> Iterator[tuple[str, Any, np.ndarray]]:
         if found is None:
             continue
         X, y = found
-        X = X.toarray() if sp.issparse(X) else X
-        yield name, X, np.where(y >= np.unique(y)[-1], 1.0, -1.0)
+        yield name, dense(X), np.where(y >= np.unique(y)[-1], 1.0, -1.0)
     rng = np.random.default_rng(1)
     X = rng.standard_normal((20_000, 40))
     y = np.sign(X @ rng.standard_normal(40) / 6.0 + 0.5 * rng.standard_normal(20_000))

@@ -31,6 +31,7 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from report import with_origin
+from stored_sets import stored
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -72,18 +73,15 @@ def load(folder: Path, name: str, loss: str):
     if name.startswith("made"):
         X, y = made(*map(int, name.split("_")[1:]))
         return X, np.where(y > 0, 1.0, -1.0) if loss in CLASSES else y
-    file = folder / f"{name}.npz"
-    if not file.is_file():
+    found = stored(folder, name)
+    if found is None:
         return None
-    with np.load(file) as found:
-        y = found["y"].astype(float)
-        if "X" in found:
-            X = found["X"].astype(float)
-            spread = X.std(axis=0)
-            X = np.ascontiguousarray((X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0])
-        else:
-            parts = (found["X_data"].astype(float), found["X_indices"], found["X_indptr"])
-            X = sp.csr_array(parts, shape=tuple(found["X_shape"]))
+    X, y = found[0], found[1].astype(float)
+    if sp.issparse(X):
+        X = sp.csr_array(X)
+    else:
+        spread = X.std(axis=0)
+        X = np.ascontiguousarray((X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0])
     if loss in CLASSES:
         return X, np.where(y == np.unique(y)[0], -1.0, 1.0)
     return X, (y - y.mean()) / y.std()

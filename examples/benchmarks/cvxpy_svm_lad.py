@@ -20,7 +20,7 @@ from time import process_time
 
 import cvxpy as cp
 import numpy as np
-import scipy.sparse as sp
+from stored_sets import needed
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -31,15 +31,8 @@ TIGHT = {"CLARABEL": {"tol_gap_abs": 1e-12, "tol_gap_rel": 1e-12, "tol_feas": 1e
 
 def load(folder: Path, name: str):
     """X (dense or CSR float64) and y of one npz file."""
-    file = folder / f"{name}.npz"
-    if not file.exists():
-        raise SystemExit(f"{file} is not there; give the folder that holds {name}.npz")
-    with np.load(file) as z:
-        y = z["y"].astype(float)
-        if "X" in z:
-            return z["X"].astype(float), y
-        parts = (z["X_data"].astype(float), z["X_indices"], z["X_indptr"])
-        return sp.csr_matrix(parts, shape=z["X_shape"]), y
+    X, y = needed(folder, name)
+    return X, y.astype(float)
 
 
 def svm_problem(X, y, C):

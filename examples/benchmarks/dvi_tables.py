@@ -20,10 +20,10 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
-import scipy.sparse as sp
 from dense_path import unscreened_path
 from paper_solver import descend, same_sweeps, walk
 from small_paths import stretches
+from stored_sets import dense, needed
 
 import cvxscreen
 from cvxscreen.bounds import named, named_pair
@@ -105,18 +105,14 @@ LONG = 10.0
 
 
 def standardised(X):
-    X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=float)
+    X = dense(X)
     spread = X.std(axis=0)
     return (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
 
 
 def load(folder: Path, name: str):
-    with np.load(folder / f"{name}.npz") as z:
-        y = z["y"].astype(float)
-        if "X" in z:
-            return z["X"].astype(float), y
-        parts = (z["X_data"].astype(float), z["X_indices"], z["X_indptr"])
-        return sp.csr_matrix(parts, shape=z["X_shape"]), y
+    X, y = needed(folder, name)
+    return X, y.astype(float)
 
 
 def cases(folder: Path | None):

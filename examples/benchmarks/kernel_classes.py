@@ -23,13 +23,12 @@ from time import process_time
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
-from cold_fits import stored
 from report import store
 from sklearn.datasets import load_digits, make_classification
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
+from stored_sets import dense, stored
 
 from cvxscreen._support.tables import table
 from cvxscreen.estimators import ScreenedSVC
@@ -51,8 +50,7 @@ def data_sets(folder: Path | None) -> Iterator[tuple[str, np.ndarray, np.ndarray
         found = stored(folder, name)
         if found is None:
             continue
-        X, y = found
-        X = X.toarray() if sp.issparse(X) else X
+        X, y = dense(found[0]), found[1]
         some = np.random.default_rng(0).permutation(len(y))[:rows]
         labels, counts = np.unique(y[some], return_counts=True)
         some = some[np.isin(y[some], labels[counts >= RARE])]

@@ -22,6 +22,7 @@ from time import process_time
 import numpy as np
 import scipy.sparse as sp
 from sklearn.svm import SVC
+from stored_sets import needed
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -36,16 +37,10 @@ HEADER = (
 
 def load(folder: Path, name: str):
     """Standardised X and labels -1/+1 (satimage: class 3 against the rest)."""
-    file = folder / f"{name}.npz"
-    if not file.exists():
-        raise SystemExit(f"{file} is not there; give the folder that holds {name}.npz")
-    with np.load(file) as z:
-        y = z["y"]
-        if "X" in z:
-            X = z["X"].astype(float)
-            return (X - X.mean(axis=0)) / X.std(axis=0), np.where(y == 3, 1.0, -1.0)
-        parts = (z["X_data"].astype(float), z["X_indices"], z["X_indptr"])
-        return sp.csr_matrix(parts, shape=z["X_shape"]).toarray(), y.astype(float)
+    X, y = needed(folder, name)
+    if sp.issparse(X):
+        return X.toarray(), y.astype(float)
+    return (X - X.mean(axis=0)) / X.std(axis=0), np.where(y == 3, 1.0, -1.0)
 
 
 def fit(X, y, gamma, C, tol):

@@ -22,6 +22,7 @@ from time import process_time
 
 import cvxpy as cp
 import numpy as np
+from stored_sets import needed
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -49,11 +50,8 @@ HEADER = (
 
 def load(folder: Path, name: str):
     """Standardised X, and y (standardised unless it holds labels)."""
-    file = folder / f"{name}.npz"
-    if not file.exists():
-        raise SystemExit(f"{file} is not there; give the folder that holds {name}.npz")
-    with np.load(file) as z:
-        X, y = z["X"].astype(float), z["y"].astype(float)
+    X, y = needed(folder, name)
+    y = y.astype(float)
     spread = X.std(axis=0)
     X = (X - X.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     return X, y if name == "magic04" else (y - y.mean()) / y.std()

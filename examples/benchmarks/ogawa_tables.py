@@ -20,8 +20,8 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
-import scipy.sparse as sp
 from paper_solver import greedy_work, walk
+from stored_sets import dense, needed
 
 import cvxscreen
 from cvxscreen.bounds import named, named_pair
@@ -71,13 +71,8 @@ def load(folder: Path, name: str):
     if name == "breast cancer":
         X, y = cvxscreen.datasets.breast_cancer()
         return scaled(X), y
-    with np.load(folder / f"{FILES[name]}.npz") as z:
-        y = z["y"]
-        if "X" in z:
-            X = z["X"].astype(float)
-        else:
-            X = sp.csr_matrix((z["X_data"].astype(float), z["X_indices"], z["X_indptr"]),
-                              shape=z["X_shape"]).toarray()
+    X, y = needed(folder, FILES[name])
+    X = dense(X)
     X, y = X[: ROWS.get(name)], y[: ROWS.get(name)]
     classes, counts = np.unique(y, return_counts=True)
     y = np.where(y == (classes[np.argmax(counts)] if len(classes) > 2 else classes[1]), 1.0, -1.0)
@@ -234,9 +229,8 @@ def curves(folder: Path | None, quick: bool) -> Iterator[tuple]:
 def against_dome(folder: Path, name: str) -> list[list]:
     """Figure 6: rows of IT and of the dome test from ``Cref = 10^4 C_min``."""
     if name == "PCMAC":  # wide text: as it is, sparse
-        with np.load(folder / f"{FILES[name]}.npz") as z:
-            X, y = sp.csr_matrix((z["X_data"].astype(float), z["X_indices"], z["X_indptr"]),
-                                 shape=z["X_shape"]), z["y"].astype(float)
+        X, y = needed(folder, FILES[name])
+        y = y.astype(float)
     else:
         X, y = load(folder, name)
     problem = cvxscreen.svm(X, y)
@@ -256,12 +250,8 @@ def against_dome(folder: Path, name: str) -> list[list]:
 
 def single(folder: Path, file: str) -> list:
     """One row of Table III."""
-    with np.load(folder / f"{file}.npz") as z:
-        y = np.where(z["y"] == 1, 1.0, -1.0)
-        X = z["X"].astype(float) if "X" in z else sp.csr_matrix(
-            (z["X_data"].astype(float), z["X_indices"], z["X_indptr"]), shape=z["X_shape"]
-        ).toarray()
-    problem = cvxscreen.svm(scaled(X), y)
+    X, y = needed(folder, file)
+    problem = cvxscreen.svm(scaled(dense(X)), np.where(y == 1, 1.0, -1.0))
     before = problem.with_(C=500.0 * c_min(problem).C)
     here = problem.with_(C=before.C / 0.9)
     reference = cvxscreen.solve(before, tol=1e-9).point()

@@ -17,8 +17,8 @@ from pathlib import Path
 from time import process_time
 
 import numpy as np
-import scipy.sparse as sp
 from report import with_origin
+from stored_sets import dense, stored
 
 import cvxscreen
 from cvxscreen._support.tables import table
@@ -32,16 +32,10 @@ GRID = (0.01, 1.0, 100.0)
 
 def load(folder: Path, name: str):
     """Standardised features and targets of a set; None where it is absent."""
-    file = folder / f"{name}.npz"
-    if not file.is_file():
+    found = stored(folder, name)
+    if found is None:
         return None
-    with np.load(file) as found:
-        if "X" in found:
-            X = found["X"].astype(float)
-        else:
-            parts = (found["X_data"], found["X_indices"], found["X_indptr"])
-            X = sp.csr_array(parts, shape=tuple(found["X_shape"])).toarray().astype(float)
-        y = found["y"].astype(float)
+    X, y = dense(found[0]), found[1].astype(float)
     spread = X.std(axis=0)
     X = (X - X.mean(axis=0))[:, spread > 0] / spread[spread > 0]
     return X, y if name in CLASSES else (y - y.mean()) / y.std()

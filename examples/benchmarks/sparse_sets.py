@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from stored_sets import needed
 
 ROWS, FEATURES, DENSITY, POSITIVE = 72_309, 20_958, 0.0024, 0.3075
 
@@ -77,15 +78,10 @@ def load(folder: Path, name: str) -> tuple[Any, np.ndarray]:
     """Rows and labels -1/+1; dense columns are standardised."""
     if name in MADE:
         return MADE[name]()
-    file = folder / f"{name}.npz"
-    if not file.is_file():
-        raise SystemExit(f"{file} is not there: give the folder that holds {name}.npz")
-    data = np.load(file)
-    y = data["y"].astype(float)
+    X, y = needed(folder, name)
+    y = y.astype(float)
     if len(np.unique(y)) > 2:
         y = np.where(y == np.unique(y)[0], 1.0, -1.0)
-    if "X" in data:
-        X = data["X"].astype(float)
-        return (X - X.mean(0)) / np.maximum(X.std(0), 1e-12), y
-    parts = (data["X_data"].astype(float), data["X_indices"], data["X_indptr"])
-    return sp.csr_matrix(parts, shape=tuple(data["X_shape"])), y
+    if sp.issparse(X):
+        return X, y
+    return (X - X.mean(0)) / np.maximum(X.std(0), 1e-12), y
