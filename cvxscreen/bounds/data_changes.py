@@ -23,7 +23,7 @@ Proofs: ``docs/theory.md``, section 10.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,8 +123,10 @@ def left_out_margins(point: Point) -> tuple[Array, Array]:
     return outward(base + 0.5 * pulled, up(1.0, 8) * (n_i * radius + error))
 
 
-def left_out_groups(point: Point, groups: list[NDArray[np.intp]]) -> tuple[Array, Array]:
-    """For every term an interval of its margin at the optimum without its whole group.
+def left_out_groups(
+    point: Point, groups: Iterable[NDArray[np.intp]]
+) -> Iterator[tuple[Array, Array]]:
+    """For the terms of each group intervals of their margins at the optimum without all of them.
 
     With ``r = M^{-1} sum_g theta_i a_i`` over the terms that leave, and G and d as in
     `left_out_margins`, the optimum without the group g lies in the ball
@@ -140,17 +142,16 @@ def left_out_groups(point: Point, groups: list[NDArray[np.intp]]) -> tuple[Array
     ----------
     point : Point
         Of a problem for which `takes_groups` holds.
-    groups : list of arrays of int
-        Positions of the terms of each group; together all terms, each once.
+    groups : iterable of arrays of int
+        Positions of the terms of each group, each once; a term may be in several.
 
-    Returns
-    -------
-    low, high : arrays, shape (n,)
+    Yields
+    ------
+    low, high : arrays, as long as the group
         Rounded outward.
     """
     problem, theta = point.problem, point.theta
     base, error, n_i, distance = _at_the_midpoint(point)
-    ends = np.empty((2, problem.n))
     for rows in groups:
         design, slopes, norms = problem.design.take_rows(rows), theta[rows], n_i[rows]
         x_direction = problem.quadratic.solve(design.adjoint(slopes))
@@ -163,8 +164,7 @@ def left_out_groups(point: Point, groups: list[NDArray[np.intp]]) -> tuple[Array
         away = distance + up(problem.quadratic.norm(x_direction), problem.d + 8) + inexact
         radius = np.sqrt(up(point.terms) + 0.25 * up(away) ** 2) * up(1.0, 16)
         reach = norms * radius + error[rows] + 0.5 * up(1.0) * off + 4.0 * UNIT * np.abs(along)
-        ends[:, rows] = outward(base[rows] + 0.5 * along, up(1.0, 8) * reach)
-    return ends[0], ends[1]
+        yield outward(base[rows] + 0.5 * along, up(1.0, 8) * reach)
 
 
 def _at_the_midpoint(point: Point) -> tuple[Array, Array, Array, float]:

@@ -46,9 +46,11 @@ from cvxscreen.bounds.data_changes import (
     takes_left_out,
 )
 from cvxscreen.bounds.regions.margins import outward
+from cvxscreen.core.duality import Point
 from cvxscreen.core.losses import Losses, Piece
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.data_changes.refits import (
+    Groups,
     margins_at_the_optimum,
     over_its_rows,
     refits_of_groups,
@@ -91,6 +93,9 @@ decides narrows with its root."""
 
 class LeaveOneOut(Record, Immutable):
     """Every left-out margin or residual, in a certified interval.
+
+    Where each term has several groups, of which one after another leaves, the arrays are of shape
+    (n, k): a column for each.
 
     Attributes
     ----------
@@ -178,6 +183,7 @@ class LeaveOneOut(Record, Immutable):
         return fields(
             [
                 ("terms", len(self.low)),
+                *([("groups of each", self.low.shape[1])] if self.low.ndim > 1 else []),
                 ("unchanged", int(self.unchanged.sum())),
                 ("bounded", int((self.decided & ~self.unchanged & ~self.refitted).sum())),
                 ("refitted", int(self.refitted.sum())),
@@ -194,8 +200,8 @@ class LeaveOneOut(Record, Immutable):
         `ax` are axes to draw on, `figsize` the inches of a new figure.
         """
         return left_out(
-            self.low, self.high, self.refitted, classification=self.classification, ax=ax,
-            figsize=figsize,
+            self.low.ravel(), self.high.ravel(), self.refitted.ravel(),
+            classification=self.classification, ax=ax, figsize=figsize,
         )
 
 
@@ -241,11 +247,13 @@ def leave_one_out(
     time_limit : float, optional
         Wall seconds after which no further refit begins; so does Ctrl-C. The record keeps what is
         done.
-    groups : array_like, shape (n,), optional
+    groups : array_like, shape (n,) or (n, k), optional
         Labels of one kind, numbers or text: all terms of one label leave together, as the rows of a
-        customer do, and every interval is of a term's margin without its whole group. Of a metric
-        the anchor of each comparison, ``T.index[:, 0]``: comparisons share points, so that one
-        alone says little.
+        customer do, and every interval is of a term's margin without its whole group. Comparisons
+        of a metric share points, so that one alone says little: there the anchor of each,
+        ``T.index[:, 0]``, or all its points, ``T.index``. With k labels a term leaves with each of
+        them, and ``low[i, j]`` is of term i without all that have the label ``groups[i, j]``
+        anywhere. Of `raso`, and of a ``cvxpy.Problem``, there is one label a term.
 
     Returns
     -------
@@ -256,8 +264,8 @@ def leave_one_out(
     InvalidInput
         For something else than a solution of such a problem, over data in chunks, of a metric
         without `groups`, of a reduced problem, without a quadratic term (``l2=0``), or without an
-        optimum; for a ``cvxpy.Problem`` that has not been solved; for other than n labels, or one
-        label for all terms.
+        optimum; for a ``cvxpy.Problem`` that has not been solved; for other than n labels, labels
+        that are missing (NaN), or one that all terms have.
     NotScreenable
         For a ``cvxpy.Problem`` that is not recognised, or of which it cannot be said which row of
         the data a term belongs to, with the reason.
@@ -297,27 +305,41 @@ def leave_one_out(
     return terms_left_out(
         solution, is_classification(problem), refit=refit, accuracy=accuracy, tol=tol, mode=mode,
         n_jobs=n_jobs, progress=progress, time_limit=time_limit,
-        labels=None if groups is None else group_numbers(groups, problem.n),
+        labels=None if groups is None else group_numbers(groups, problem.n, several=True),
     )
 
 
-def group_numbers(groups: ArrayLike, n: int) -> NDArray[np.intp]:
-    """The number of each term's group."""
+def group_numbers(groups: ArrayLike, n: int, several: bool = False) -> NDArray[np.intp]:
+    """The number of each term's group; of each of its groups, (n, k), where there are `several`."""
     try:
         given = np.asarray(groups)
+        missing = bool((given != given).any())  # NaN, and dates that are none
         names, labels = np.unique(given, return_inverse=True)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
             "`groups` holds labels that cannot be sorted, as text beside numbers or None; give all "
             "of one kind."
         ) from error
-    if given.shape != (n,):
+    fits = given.shape == (n,) or (several and given.ndim == 2 and len(given) == n and given.size)
+    if not fits:
         raise InvalidInput(
             f"`groups` has shape {given.shape}; one label for each of the {n} terms is needed."
         )
+    if missing:
+        raise InvalidInput(
+            "`groups` holds labels that are missing (NaN); give terms that belong to no group "
+            "labels of their own."
+        )
     if len(names) < 2:
         raise InvalidInput("`groups` holds one label only; without its terms nothing is left.")
-    return np.asarray(labels, dtype=np.intp)
+    labels = np.asarray(labels, dtype=np.intp).reshape(given.shape)
+    rows = labels.reshape(n, -1)
+    for k in rows[0]:
+        if (rows == k).any(axis=1).all():
+            raise InvalidInput(
+                f"`groups`: all terms have the label {names[k]}; without them nothing is left."
+            )
+    return labels
 
 
 def terms_left_out(
@@ -342,7 +364,7 @@ def terms_left_out(
         Whether the arguments of the losses are margins.
     origin : pair of arrays, shape (n,), optional
         Contain the arguments that are margins of 0; these are at 0 where it is omitted.
-    labels : array of int, shape (n,), optional
+    labels : array of int, shape (n,) or (n, k), optional
         Groups of terms that leave together, numbered from 0.
     """
     mode = check_request(mode, tol)
@@ -412,6 +434,8 @@ def one_sided(low: Array, high: Array) -> Mask:
 class LeftOutMargins:
     """Where the margin of every term is without it, as far as is known; refits narrow it.
 
+    Without groups the entries of its arrays are the terms; else those of `Groups`.
+
     Parameters
     ----------
     solution : Solution
@@ -423,8 +447,8 @@ class LeftOutMargins:
 
     Attributes
     ----------
-    low, high, value : array, shape (n,)
-    unchanged, refitted : masks, shape (n,)
+    low, high, value : array, shape (m,)
+    unchanged, refitted : masks, shape (m,)
     """
 
     def __init__(
@@ -432,7 +456,9 @@ class LeftOutMargins:
         origin: tuple[Array, Array] | None = None,
     ) -> None:
         whole("n_jobs", n_jobs if n_jobs != -1 else 1, 1)
-        self.solution, self.origin = solution, origin
+        if solution.problem.n < 2:
+            raise InvalidInput("`solution` is of one term only; without it nothing is left.")
+        self.solution = solution
         # Programs over the slopes of a kernel end nearer than paths where these are large.
         self._by_kernel = None
         over = _over_its_rows(solution, mode)
@@ -440,29 +466,33 @@ class LeftOutMargins:
             self._by_kernel = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
         solution = _about_the_centre(over, mode)
         point = solution.point()
-        f = solution.problem.losses
-        flat = (f.lo == 0.0) & (f.hi == 0.0)
-        refits = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
-        bounds, known = left_out_margins, takes_left_out(point)
-        if labels is not None:
-            order, ends = np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels))
-            groups = np.split(order, ends[:-1])
-            refits = partial(refits_of_groups, solution, groups, labels, mode=mode, n_jobs=n_jobs)
-            bounds = partial(left_out_groups, groups=groups)
-            known = takes_groups(point)
-        low, high = bounds(point) if known else margins_at_the_optimum(solution)
-        # An optimum at which what is left out has no slope is that of all terms, and conversely.
-        unchanged = (f.piece_within(low, high) == Piece.ZERO) | solution.earlier.zero | flat
+        f, groups = solution.problem.losses, None if labels is None else Groups(labels)
+        self.shape = (len(f),) if labels is None else labels.shape
+        self.terms: Any = slice(None) if groups is None else groups.of_entries
+        self.origin = None if origin is None else (origin[0][self.terms], origin[1][self.terms])
+        zero = solution.earlier.zero | ((f.lo == 0.0) & (f.hi == 0.0))
         if solution.bounds != (midpoint_ball,):  # others may prove more
-            unchanged |= solution.screening.zero
-        if labels is not None:
-            unchanged = ~np.isin(labels, labels[~unchanged])
+            zero |= solution.screening.zero
+        if groups is None:
+            self._refits = partial(refits_of_terms, solution, mode=mode, n_jobs=n_jobs)
+            known = takes_left_out(point)
+            low, high = left_out_margins(point) if known else margins_at_the_optimum(solution)
+        else:
+            self._refits = partial(refits_of_groups, solution, groups, mode=mode, n_jobs=n_jobs)
+            known = takes_groups(point)
+            low, high = _without_groups(point, groups) if known else (
+                end[self.terms] for end in margins_at_the_optimum(solution)
+            )
+            f, zero = f.take(groups.of_entries), zero[self.terms]
+        # An optimum at which what is left out has no slope is that of all terms, and conversely.
+        unchanged = (f.piece_within(low, high) == Piece.ZERO) | zero
+        if groups is not None:
+            unchanged = ~np.isin(groups.labels, groups.labels[~unchanged])
         if not known:
             low, high = np.where(unchanged, low, -np.inf), np.where(unchanged, high, np.inf)
-        value = np.where(unchanged, point.margins, np.nan)
-        self.low, self.high, self.value = _counted(origin, slice(None), low, high, value)
+        value = np.where(unchanged, point.margins[self.terms], np.nan)
+        self.low, self.high, self.value = _counted(self.origin, slice(None), low, high, value)
         self.unchanged, self.refitted = unchanged, np.zeros(len(low), dtype=bool)
-        self._refits = refits
 
     def refit(
         self, index: NDArray[np.intp], gap: float, last: bool = False
@@ -495,12 +525,20 @@ class LeftOutMargins:
         decided = self._decided(classification, width)
         low, high, value = self.low, self.high, self.value
         if not classification:
-            target = self.solution.problem.losses.b
+            target = self.solution.problem.losses.b[self.terms]
             low, high, value = target - high, target - low, target - value
-        return LeaveOneOut(
-            self.solution, classification, low, high, value, self.unchanged, self.refitted,
-            decided, finished,
-        )
+        arrays: Any = (low, high, value, self.unchanged, self.refitted, decided)
+        named = zip(ARRAYS, (array.reshape(self.shape) for array in arrays), strict=True)
+        return LeaveOneOut(self.solution, classification, **dict(named), finished=finished)
+
+
+def _without_groups(point: Point, groups: Groups) -> tuple[Array, Array]:
+    """Of every entry the interval of its term's margin without its group."""
+    low, high = np.empty((2, len(groups.labels)))
+    places = zip(groups.entries, groups.places, strict=True)
+    for (own, place), ends in zip(places, left_out_groups(point, groups.terms), strict=True):
+        low[own], high[own] = (end[place] for end in ends)
+    return low, high
 
 
 def refit_undecided(

@@ -1055,15 +1055,52 @@ def refits_of_terms(
     )
 
 
-def refits_of_groups(
-    solution: Solution, groups: list[Index], labels: Index,
-    terms: Index, tol: float, mode: str, n_jobs: int,
-) -> Iterator[Array]:
-    """As `refits_of_terms`, without the whole group of each of `terms`, one group after another."""
-    def one(group: int) -> Array:
-        return _refitted(solution, groups[group], tol, mode)
+class Groups:
+    """Terms that leave together; a term that is in several leaves with each of them.
 
-    yield from mapped(one, np.unique(labels[terms]), n_jobs)
+    Parameters
+    ----------
+    labels : array of int, shape (n,) or (n, k)
+        The groups of each term, numbered from 0. Every number is an entry: it asks for the margin
+        of its term at the optimum without its group. Entries are counted row by row.
+
+    Attributes
+    ----------
+    labels, of_entries : array of int, shape (n k,)
+        Entry by entry: its group, and its term.
+    entries : list of arrays of int
+        Of each group.
+    terms : list of arrays of int
+        Of each group, each once.
+    places : list of arrays of int
+        Of each entry of a group, where its term is among these.
+    """
+
+    def __init__(self, labels: Index) -> None:
+        self.labels, width = labels.ravel(), labels[0].size
+        order, ends = np.argsort(self.labels, kind="stable"), np.cumsum(np.bincount(self.labels))
+        self.entries = np.split(order, ends[:-1])
+        self.of_entries = np.arange(len(self.labels)) // width
+        members = [
+            np.unique(self.of_entries[own], return_inverse=True) for own in self.entries
+        ]
+        self.terms = [terms for terms, _ in members]
+        self.places = [places for _, places in members]
+
+
+def refits_of_groups(
+    solution: Solution, groups: Groups, entries: Index, tol: float, mode: str, n_jobs: int,
+) -> Iterator[Array]:
+    """As `refits_of_terms`, of the groups of all these `entries`, one group after another.
+
+    The first column holds all entries of the group.
+    """
+    def one(group: int) -> Array:
+        found = _refitted(solution, groups.terms[group], tol, mode)[groups.places[group]]
+        found[:, 0] = groups.entries[group]
+        return found
+
+    yield from mapped(one, np.unique(groups.labels[entries]), n_jobs)
 
 
 def _refitted(solution: Solution, terms: Index, tol: float, mode: str) -> Array:

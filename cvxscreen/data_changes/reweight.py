@@ -102,7 +102,7 @@ def accepted(solution: Any, *, metrics: bool = False) -> Problem:
     if not metrics and problem.penalty is not None and problem.penalty.name != "L1":
         raise InvalidInput(
             "`solution` is a metric, whose comparisons share points; there are `remove`, and "
-            "`leave_one_out` with `groups`, say the anchors of the comparisons."
+            "`leave_one_out` with `groups`, say the points of the comparisons."
         )
     if problem.drift > 0 or problem.imbalance > 0:
         raise InvalidInput("`solution` is of a reduced problem; solve the full one.")
@@ -693,6 +693,8 @@ def weight_range(
         )
     norm = choice("norm", norm, NORMS)
     S, side = positive("size", size), number("threshold", threshold)
+    if not np.isfinite(side):
+        raise InvalidInput(f"`threshold` is {side}; a finite number is needed.")
     weights = _weights(problem, norm, low, high)
     over = over_weights(point, problem.design, weights)
     below, above = over.at(S)

@@ -739,6 +739,48 @@ def test_the_comparisons_of_an_anchor_leave_a_metric_together(diagonal: bool) ->
     assert ((change.low - 1e-4 <= rest) & (rest <= change.high + 1e-4)).all()
 
 
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_the_comparisons_of_a_point_in_any_place_leave_together(diagonal: bool, tmp_path) -> None:
+    """A comparison leaves with each of its points; an entry is of one comparison and one point."""
+    comparisons = cvxscreen.triplets(X, y, k=2)
+    points = comparisons.index
+    problem = cvxscreen.rtlm(X, comparisons, 10.0, diagonal=diagonal)
+    solution = solve(problem, tol=1e-10)
+    quick = leave_one_out(solution, groups=points, refit=False)
+    found = leave_one_out(solution, groups=points, tol=1e-9)
+    assert found.low.shape == found.refitted.shape == points.shape
+    assert found.decided.all()
+    assert found.refitted.any()
+    assert found.unchanged.any()
+    assert quick.errors[0] <= found.errors[0] == found.errors[1] <= quick.errors[1]
+    for point in range(0, 60, 7):
+        here = points == point
+        change = cvxscreen.remove(solution, here.any(axis=1), tol=1e-11)
+        true = np.broadcast_to(problem.design.forward(change.solution.x)[:, None], here.shape)
+        for record in (quick, found):
+            assert (record.low - 1e-5 <= true)[here].all()
+            assert (true <= record.high + 1e-5)[here].all()
+        assert len(set(found.refitted[here])) == 1
+        known = here & (found.refitted | found.unchanged)
+        np.testing.assert_allclose(found.value[known], true[known], rtol=1e-4, atol=1e-4)
+    assert "groups of each  3" in str(found)
+    found.plot().savefig(tmp_path / "points.png")
+    one = leave_one_out(solution, groups=points[:, :1], refit=False)
+    same = leave_one_out(solution, groups=points[:, 0], refit=False)
+    np.testing.assert_array_equal(one.low[:, 0], same.low)
+
+
+def test_a_term_that_names_a_group_twice_leaves_it_once() -> None:
+    labels = np.arange(60) // 3
+    for name in ("hinge", "absolute"):
+        solution = solve(problems()[name], tol=1e-10)
+        once = leave_one_out(solution, groups=labels, refit=False)
+        twice = leave_one_out(solution, groups=np.column_stack([labels, labels]), refit=False)
+        for side in (0, 1):
+            np.testing.assert_array_equal(twice.low[:, side], once.low)
+            np.testing.assert_array_equal(twice.high[:, side], once.high)
+
+
 def test_groups_that_are_none_are_refused() -> None:
     solution = solve(svm(X, y))
     with pytest.raises(InvalidInput, match="one label for each of the 60 terms"):
@@ -748,6 +790,15 @@ def test_groups_that_are_none_are_refused() -> None:
     for mixed in (["a", None] * 30, [1, "b"] * 29 + [None, 2], [[1], [2, 3]] * 30):
         with pytest.raises(InvalidInput, match="`groups` holds labels that cannot be sorted"):
             leave_one_out(solution, groups=mixed)
+    for missing in (np.where(y > 0, np.nan, 1.0), np.array(["2020-01-01", "NaT"] * 30, "M8[D]")):
+        with pytest.raises(InvalidInput, match=r"labels that are missing \(NaN\)"):
+            leave_one_out(solution, groups=missing)
+    everywhere = np.column_stack([np.arange(60), np.full(60, 3)])
+    with pytest.raises(InvalidInput, match="all terms have the label 3; without them nothing"):
+        leave_one_out(solution, groups=everywhere)
+    for shape in ((59, 2), (60, 0), (60, 1, 1)):
+        with pytest.raises(InvalidInput, match=rf"shape \({shape[0]}, {shape[1]}"):
+            leave_one_out(solution, groups=np.zeros(shape))
 
 
 def test_without_refits_the_error_has_bounds() -> None:
@@ -808,6 +859,8 @@ def test_refusals_name_what_was_found(tmp_path) -> None:
         leave_one_out(solve(svm(rows, y)))
     with pytest.raises(InvalidInput, match="accuracy"):
         leave_one_out(solve(svm(X, y)), accuracy=-1.0)
+    with pytest.raises(InvalidInput, match="one term only"):
+        leave_one_out(solve(regression(X[:1], T[:1])))
     reduced = solve(svm(X, y, C=0.5)).screening.reduce()
     if reduced.drift > 0:
         with pytest.raises(InvalidInput, match="reduced"):

@@ -157,6 +157,9 @@ def test_refusals_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
         cs.weight_range(solution, low=0.5)
     with pytest.raises(cs.InvalidInput, match="norm"):
         cs.weight_range(solution, norm="l3")
+    for threshold in (np.nan, np.inf):
+        with pytest.raises(cs.InvalidInput, match=r"`threshold` is (nan|inf)"):
+            cs.weight_range(solution, X, threshold=threshold)
     with pytest.raises(cs.InvalidInput, match="size"):
         cs.weight_range(solution, size=-1.0)
     with np.errstate(all="ignore"), pytest.raises(cs.InvalidInput, match="gap of inf"):

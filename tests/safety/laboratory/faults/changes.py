@@ -54,6 +54,11 @@ margins = of("data_changes/leave_one_out.py", WITHOUT)
 blocks = of("data_changes/refits.py", WITHOUT)
 features = of("data_changes/refits.py", "data_changes/test_leave_one_out.py"
               "::test_a_gram_matrix_stands_for_rows_under_the_identity_alone")
+POINTS = (
+    "data_changes/test_leave_one_out.py"
+    "::test_the_comparisons_of_a_point_in_any_place_leave_together"
+)
+grouped = of("data_changes/refits.py", POINTS)
 SCORES = "data_changes/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
@@ -295,13 +300,25 @@ FAULTS = (
          "shares[c] = changes[c, L] * changes[c, key]", "shares[c] = changes[c, key]",
          "no path of a left-out term ends at its optimum"),
     margins("terms at a kink that are taken to change nothing", STRICT,
-            "(f.piece_within(low, high) == Piece.ZERO) | solution",
-            "(f.piece_within(low, high) != Piece.LOW) | solution",
+            "(f.piece_within(low, high) == Piece.ZERO) | zero",
+            "(f.piece_within(low, high) != Piece.LOW) | zero",
             "left-out classes are those of the fit with the term"),
     margins("residuals with the ends of the margins' intervals", SWAPPED,
             "low, high, value = target - high, target - low, target - value",
             "low, high, value = target - low, target - high, target - value",
             "an interval of a left-out residual is upside down"),
+    margins("a term with no slope in a group that moves the optimum", DROPPED,
+            "unchanged = ~np.isin(groups.labels, groups.labels[~unchanged])", "pass",
+            "the value without a group is said to be that of the whole fit", POINTS),
+    grouped("refits of a group of points written to the terms of its anchors", STALE,
+            "found[:, 0] = groups.entries[group]",
+            "found[:, 0] = groups.entries[group] // 3 * 3",
+            "margins without one point are those without another"),
+    grouped("a point's comparisons leave with it where it is the anchor only", DROPPED,
+            "np.unique(self.of_entries[own], return_inverse=True) for own in self.entries",
+            "np.unique(np.where(own % width, own[0] // width, own // width), return_inverse=True)"
+            " for own in self.entries",
+            "a class without a point is decided with some of its comparisons still there"),
     paths("slopes of dependent rows that move with the others", SIGN,
           "np.append(-made[:, j], 1.0)", "np.append(made[:, j], 1.0)",
           "left-out terms of data with repeated rows are refitted without paths",
