@@ -108,6 +108,14 @@ class Rows:
     roundings : int
         How often each product ``a_ij x_j`` has been rounded before it is made, in `matrix` or in x;
         bounds of rounding count it (`cvxscreen.designs.shift`).
+    absent : int
+        So many coordinates at the end that no row has an entry of, such as helpers of constraints:
+        no zeros are stored for them, and no pass goes over any.
+
+    Attributes
+    ----------
+    beside : array, shape (n, k)
+        The further columns that are stored: `extra` as it was given.
 
     Raises
     ------
@@ -127,8 +135,10 @@ class Rows:
         name: str = "X",
         known: bool = False,
         roundings: int = 0,
+        absent: int = 0,
     ) -> None:
         self.roundings = roundings
+        self.absent = absent
         self.matrix = matrix if known else stored(matrix, name)
         self.sparse = bool(sp.issparse(self.matrix))
         """Whether the data are stored as CSR."""
@@ -140,15 +150,31 @@ class Rows:
                 raise InvalidInput(f"`scale` has shape {self.scale.shape}; ({n},) is needed.")
             if not np.isfinite(self.scale).all():
                 raise InvalidInput("`scale` holds NaN or infinity.")
-        self.extra = np.zeros((n, 0))
+        self.beside = np.zeros((n, 0))
         if extra is not None:
-            self.extra = array("extra", extra).copy()
-            if self.extra.ndim != 2 or len(self.extra) != n:
-                raise InvalidInput(f"`extra` has shape {self.extra.shape}; ({n}, k) is needed.")
-            if not np.isfinite(self.extra).all():
+            self.beside = array("extra", extra).copy()
+            if self.beside.ndim != 2 or len(self.beside) != n:
+                raise InvalidInput(f"`extra` has shape {self.beside.shape}; ({n}, k) is needed.")
+            if not np.isfinite(self.beside).all():
                 raise InvalidInput("`extra` holds NaN or infinity.")
-        self.shape: tuple[int, int] = (n, p + self.extra.shape[1])
+        self.shape: tuple[int, int] = (n, p + self.beside.shape[1] + absent)
         self.copies = Copies()
+
+    @cached_property
+    def extra(self) -> Array:
+        """All columns beyond those of `matrix`, with zeros for those that no row has."""
+        return np.hstack([self.beside, self._no_entries(self.shape[0])]) if self.absent else (
+            self.beside
+        )
+
+    @property
+    def stored(self) -> int:
+        """How many coordinates, the first ones, have entries that are stored."""
+        return self.shape[1] - self.absent
+
+    def _no_entries(self, rows: int) -> Array:
+        """Of so many rows, what they have of the coordinates that none has an entry of."""
+        return np.broadcast_to(0.0, (rows, self.absent))
 
     @property
     def filled(self) -> float:
@@ -205,8 +231,8 @@ class Rows:
                 out = np.asarray(matrix @ x[:p], dtype=np.float64)
             else:
                 out = np.concatenate([block @ x[:p] for block in _doubled(matrix)])
-            for j in range(self.extra.shape[1]):  # BLAS takes ten times as long for one column
-                out += self.extra[rows, j] * x[p + j]
+            for j in range(self.beside.shape[1]):  # BLAS takes ten times as long for one column
+                out += self.beside[rows, j] * x[p + j]
             if self.scale is not None:
                 out *= self.scale[rows]
             return out
@@ -225,12 +251,17 @@ class Rows:
                 head = np.asarray(turned @ weights, dtype=np.float64)
             else:
                 head = _summed(matrix, weights)
-            if not self.extra.shape[1]:
+            if not self.beside.shape[1]:
                 return head
-            return np.concatenate([head, _summed(self.extra[rows], weights)])
+            return np.concatenate([head, _summed(self.beside[rows], weights)])
 
         found = each(add, self._pieces)
-        return found[0] if len(found) == 1 else np.sum(found, axis=0)
+        total = found[0] if len(found) == 1 else np.sum(found, axis=0)
+        return self._with_absent(total)
+
+    def _with_absent(self, total: Array) -> Array:
+        """Sums over the rows, one for each stored coordinate, with 0 for all others."""
+        return np.append(total, np.zeros(self.absent)) if self.absent else total
 
     def both_ways(self, X: Array, take: Callable[[slice, Array], Array]) -> Array:
         """Both products in one pass: ``A x`` of every row of X, and ``A'`` of what is made of it.
@@ -252,15 +283,16 @@ class Rows:
                 else:
                     block = matrix[start:start + step].astype(np.float64, copy=False)
                     out = X[:, :p] @ block.T
-                for j in range(self.extra.shape[1]):
-                    out += X[:, p + j, None] * self.extra[at, j]
+                for j in range(self.beside.shape[1]):
+                    out += X[:, p + j, None] * self.beside[at, j]
                 if self.scale is not None:
                     out *= self.scale[at]
                 slopes = take(at, out)
                 if self.scale is not None:
                     slopes = slopes * self.scale[at]
                 head = (turned @ slopes.T).T if self.sparse else slopes @ block
-                total.append(np.column_stack([head, slopes @ self.extra[at]]))
+                none = self._no_entries(len(head))
+                total.append(np.column_stack([head, slopes @ self.beside[at], none]))
             return np.sum(total, axis=0)
 
         found = each(multiply, self._pieces)
@@ -288,14 +320,14 @@ class Rows:
         wide, n = np.longdouble, self.shape[0]
         weights = np.asarray(theta, dtype=wide)
         weights = weights if self.scale is None else weights * self.scale.astype(wide)
-        total: Any = np.zeros(self.shape[1], dtype=wide)
+        total: Any = np.zeros(self.stored, dtype=wide)
         for start in range(0, n, _BLOCK_ROWS):
             rows = slice(start, start + _BLOCK_ROWS)
-            parts = (self.matrix[rows], self.extra[rows])
+            parts = (self.matrix[rows], self.beside[rows])
             total += np.concatenate([part.astype(wide).T @ weights[rows] for part in parts])
         depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 5
         factor = depth * float(np.finfo(wide).eps) + self.roundings * UNIT
-        return np.asarray(total, dtype=np.float64), 1.01 * factor
+        return self._with_absent(np.asarray(total, dtype=np.float64)), 1.01 * factor
 
     def _wide_products(self, index: Index, x: Any) -> tuple[Any, Array]:
         """``<a_i, x>`` and ``sum_j |a_ij x_j|`` in extended precision; sparse rows stay sparse."""
@@ -316,9 +348,9 @@ class Rows:
             else:
                 wide = block.astype(np.longdouble)
                 total[part], size[part] = wide @ x[:p], np.abs(wide) @ np.abs(x[:p])
-            extra = self.extra[rows[part]].astype(np.longdouble)
-            total[part] += extra @ x[p:]
-            size[part] += np.abs(extra) @ np.abs(x[p:])
+            extra = self.beside[rows[part]].astype(np.longdouble)
+            total[part] += extra @ x[p:self.stored]
+            size[part] += np.abs(extra) @ np.abs(x[p:self.stored])
         if self.scale is not None:
             scale = self.scale[rows].astype(np.longdouble)
             total, size = total * scale, size * np.abs(scale)
@@ -331,7 +363,7 @@ class Rows:
             terms = int(np.diff(self.matrix.indptr).max(initial=0))
         else:
             terms = self.matrix.shape[1]
-        return gamma(terms + self.extra.shape[1] + 4 + self.roundings)
+        return gamma(terms + self.beside.shape[1] + 4 + self.roundings)
 
     def forward_error(self, x: ArrayLike, sizes: Array) -> Array:
         """``|computed - exact|`` of `forward` at most, shape (n,); `sizes` are ``||a_i||``.
@@ -349,8 +381,9 @@ class Rows:
         if n and CRUDE * self._few_products(few, x) < error[few].max():
             for start in range(0, n, _BLOCK_ROWS):
                 rows = slice(start, start + _BLOCK_ROWS)
-                head, extra = abs(self.matrix[rows]).astype(np.float64), np.abs(self.extra[rows])
-                sizes = head @ x[:p] + SMALLEST * len(x) + extra @ x[p:]  # some may have underflown
+                head, extra = abs(self.matrix[rows]).astype(np.float64), np.abs(self.beside[rows])
+                sizes = head @ x[:p] + extra @ x[p:self.stored]
+                sizes += SMALLEST * len(x)  # some may have underflown
                 if self.scale is not None:
                     sizes *= np.abs(self.scale[rows])
                 error[rows] = np.minimum(error[rows], sizes)
@@ -373,7 +406,8 @@ class Rows:
                 head, at = matrix.data[own], x[matrix.indices[own]]
             else:
                 head, at = matrix[i], x[: matrix.shape[1]]
-            size = float(np.abs(head) @ at + np.abs(self.extra[i]) @ x[matrix.shape[1]:])
+            extra = np.abs(self.beside[i]) @ x[matrix.shape[1]:self.stored]
+            size = float(np.abs(head) @ at + extra)
             largest = max(largest, size if self.scale is None else size * abs(self.scale[i]))
         return largest
 
@@ -396,7 +430,7 @@ class Rows:
         entries = self.matrix.data if self.sparse else self.matrix.ravel(order="K")
         scale = 1.0 if self.scale is None else float(np.abs(self.scale).max(initial=0.0))
         with np.errstate(over="ignore"):
-            total = float(np.linalg.norm(entries)) + float(np.linalg.norm(self.extra))
+            total = float(np.linalg.norm(entries)) + float(np.linalg.norm(self.beside))
             return scale * total
 
     def offset(self, x: ArrayLike) -> float:
@@ -427,8 +461,8 @@ class Rows:
             )
             blocks = [block for part in found for block in part]
             out = blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
-        if self.extra.shape[1]:
-            out = out + self.extra**2 @ weights[p:]
+        if self.beside.shape[1]:
+            out = out + self.beside**2 @ weights[p:self.stored]
         if self.scale is not None:  # not its square, which underflows where entries are large
             out = out * self.scale * self.scale
         return self.above_underflow(out, weights)
@@ -447,7 +481,7 @@ class Rows:
             return squares
         p, some = self.matrix.shape[1], np.asarray(weights) > 0.0
         filled = np.asarray((self.matrix[few] != 0) @ some[:p]).ravel() > 0
-        filled |= (self.extra[few] != 0) @ some[p:]
+        filled |= (self.beside[few] != 0) @ some[p:self.stored]
         lost = SMALLEST * (1.0 + self.shape[1]) * np.broadcast_to(factors, squares.shape)[few]
         out = squares.copy()
         out[few] += np.where(filled, lost, 0.0)
@@ -462,12 +496,13 @@ class Rows:
             "keep the data sparse, or use fewer features",
         )
         head = block.toarray() if self.sparse else block
-        extra = self.extra if index is None else self.extra[index]
+        extra = self.beside if index is None else self.beside[index]
         scale = None if self.scale is None else self.scale if index is None else self.scale[index]
         out, p = np.empty((n, d)) if out is None else out, head.shape[1]
         # NumPy's inner loop is the last axis where strides disagree: the longer one, then.
         along = out.strides[0] < out.strides[1] and d < SHORT
-        for part, into in ((head, out[:, :p]), (extra, out[:, p:])):
+        out[:, self.stored:] = 0.0
+        for part, into in ((head, out[:, :p]), (extra, out[:, p:self.stored])):
             if scale is None:
                 into[:] = part
             elif part.shape[1] and along:
@@ -488,14 +523,15 @@ class Rows:
             zero = np.equal(first, 0, order="C").any(axis=0)  # along the rows: a third of the time
             index = np.flatnonzero(zero | (len(first) <= PAIR))
             counts = np.count_nonzero(matrix[index], axis=1)
-        counts = counts + np.count_nonzero(self.extra[index], axis=1)
+        counts = counts + np.count_nonzero(self.beside[index], axis=1)
         few = counts <= PAIR
         return index[few], counts[few]
 
     def rows_csr(self, index: Index) -> sp.csr_matrix:
         """The rows at `index` as CSR float64, extra columns included."""
         head = sp.csr_matrix(self.matrix[index], dtype=np.float64)
-        out = sp.hstack([head, sp.csr_matrix(self.extra[index])], format="csr")
+        none = sp.csr_matrix((head.shape[0], self.absent))
+        out = sp.hstack([head, sp.csr_matrix(self.beside[index]), none], format="csr")
         if self.scale is not None:
             out = sp.diags(self.scale[index]) @ out
         return sp.csr_matrix(out)
@@ -505,7 +541,7 @@ class Rows:
         """The rows of a single entry other than 0, the columns of these, and their values."""
         rows, counts = self.light
         rows = rows[counts <= 1]
-        rows = rows[~self.extra[rows].any(axis=1)]
+        rows = rows[~self.beside[rows].any(axis=1)]
         part = sp.coo_array(self.matrix[rows])
         rows, values = rows[part.row], part.data.astype(np.float64)
         factors = values if self.scale is None else values * self.scale[rows]
@@ -538,7 +574,7 @@ class Rows:
         if index is not None and np.asarray(index).dtype == bool:
             index = np.flatnonzero(index)
         filled = self.filled if self.sparse else 1.0
-        p, d = self.matrix.shape[1], self.shape[1]
+        p, d = self.matrix.shape[1], self.stored
         compiled_sum = filled < ENTRYWISE and GRAMS.loaded_or_due
 
         def entry_by_entry(rows: slice) -> Array:
@@ -550,7 +586,7 @@ class Rows:
             add_outer_products(numbers, weight, start, start[1:], indices, self.matrix.data, head)
             out[:p, :p] = head + head.T
             if p < d:
-                extra = self.extra[chosen]
+                extra = self.beside[chosen]
                 out[:p, p:] = self.matrix[chosen].T @ (weight[:, None] * extra)
                 out[p:, :p], out[p:, p:] = out[:p, p:].T, extra.T @ (weight[:, None] * extra)
             return out
@@ -564,14 +600,14 @@ class Rows:
                 chosen: Any = part if index is None else index[part]
                 weight, block = roots[part, None], self.matrix[chosen]
                 if buffer is None:
-                    extra = sp.csr_matrix(self.extra[chosen])
+                    extra = sp.csr_matrix(self.beside[chosen])
                     scaled = sp.csr_matrix(sp.hstack([block, extra])).multiply(weight).tocsr()
                     out += (scaled.T @ scaled).toarray()
                     continue
                 dense = buffer[: part.stop - start]
                 np.multiply(block.toarray() if self.sparse else block, weight, out=dense[:, :p])
                 if p < d:
-                    np.multiply(self.extra[chosen], weight, out=dense[:, p:])
+                    np.multiply(self.beside[chosen], weight, out=dense[:, p:])
                 out += dense.T @ dense
             return out
 
@@ -579,15 +615,18 @@ class Rows:
         with GRAMS.rent() if rented else nullcontext():
             gram = entry_by_entry if compiled_sum else by_products
             found = each(gram, self._parts(len(roots), least=PER_SUM * d * d))
-        return found[0] if len(found) == 1 else np.sum(found, axis=0)
+        total = found[0] if len(found) == 1 else np.sum(found, axis=0)
+        return np.pad(total, (0, self.absent)) if self.absent else total
 
     # -- closed under taking rows and columns -------------------------------------------------
 
     def take_rows(self, index: Index) -> Rows:
         """The design made of the rows at `index`."""
         scale = None if self.scale is None else self.scale[index]
-        matrix, extra = self.matrix[index], self.extra[index]
-        return Rows(matrix, scale, extra, known=self.sparse, roundings=self.roundings)
+        return Rows(
+            self.matrix[index], scale, self.beside[index], known=self.sparse,
+            roundings=self.roundings, absent=self.absent,
+        )
 
     def take_columns(self, index: Index) -> Rows:
         """The design made of the coordinates at `index` (in the order of the columns)."""
@@ -595,8 +634,10 @@ class Rows:
         mask[index] = True
         p = self.matrix.shape[1]
         part = self.matrix[:, mask[:p]]
-        extra = self.extra[:, mask[p:]]
-        return Rows(part, self.scale, extra, known=self.sparse, roundings=self.roundings)
+        extra, absent = self.beside[:, mask[p:self.stored]], int(mask[self.stored:].sum())
+        return Rows(
+            part, self.scale, extra, known=self.sparse, roundings=self.roundings, absent=absent
+        )
 
     def used_columns(self) -> NDArray[np.bool_]:
         """Mask of the coordinates that any row has an entry of, shape (d,): one pass."""
@@ -604,13 +645,16 @@ class Rows:
             used = np.bincount(self.matrix.indices, minlength=self.matrix.shape[1]) > 0
         else:
             used = self.matrix.any(axis=0)
-        return np.concatenate([used, (self.extra != 0).any(axis=0)])
+        none = np.zeros(self.absent, dtype=bool)
+        return np.concatenate([used, (self.beside != 0).any(axis=0), none])
 
     def column(self, j: int) -> Array:
         """Coordinate `j` of every row, shape (n,)."""
         p = self.matrix.shape[1]
+        if j >= self.stored:
+            return np.zeros(self.shape[0])
         if j >= p:
-            found = self.extra[:, j - p].astype(np.float64)
+            found = self.beside[:, j - p].astype(np.float64)
         elif self.sparse:
             found = self.matrix[:, [j]].toarray()[:, 0].astype(np.float64)
         else:
@@ -710,7 +754,9 @@ def _squares(design: Rows) -> sp.csr_matrix:
 
 def row_squares(design: Design, weights: Array) -> Array:
     """``sum_j weights_j a_ij^2``, shape (n,); a product with the squares where rows are sparse."""
-    if not isinstance(design, Rows) or not design.sparse or design.extra.shape[1]:
+    if not isinstance(design, Rows) or not design.sparse:
+        return design.weighted_squares(weights)
+    if design.shape[1] > design.matrix.shape[1]:
         return design.weighted_squares(weights)
     return design.above_underflow(np.asarray(_squares(design) @ weights), weights)
 
@@ -720,9 +766,9 @@ def column_squares(design: Design, weights: ArrayLike) -> Array:
     w = np.asarray(weights, dtype=np.float64)
     if isinstance(design, Rows):
         scale = _factors(design)
-        extra = design.extra if scale is None else scale[:, None] * design.extra
+        extra = design.beside if scale is None else scale[:, None] * design.beside
         head = _squares(design).T @ w if design.sparse else _dense_squares(design.matrix, scale, w)
-        total = np.concatenate([head, w @ extra**2])
+        total = np.concatenate([head, w @ extra**2, np.zeros(design.absent)])
         return _above_underflow(total, design, w)
     total = np.zeros(design.shape[1])
     for start in range(0, design.shape[0], _BLOCK_ROWS):
@@ -739,7 +785,7 @@ def _above_underflow(squares: Array, design: Rows, weights: Array) -> Array:
     Columns without an entry in a row that has a weight stay 0.
     """
     factors = largest_factor(weights, design.scale)
-    few = np.flatnonzero(squares < UNDERFLOWN * factors)
+    few = np.flatnonzero(squares[:design.stored] < UNDERFLOWN * factors)
     used = weights > 0.0
     if not few.size or not used.any():
         return squares
@@ -754,7 +800,7 @@ def _above_underflow(squares: Array, design: Rows, weights: Array) -> Array:
     else:
         entries = (matrix.data != 0) & np.repeat(used, np.diff(matrix.indptr))
         filled = np.bincount(matrix.indices[entries], minlength=p)[head] > 0
-    filled = np.concatenate([filled, (design.extra[:, tail] != 0)[used].any(axis=0)])
+    filled = np.concatenate([filled, (design.beside[:, tail] != 0)[used].any(axis=0)])
     out = squares.copy()
     out[few] += np.where(filled, SMALLEST * (1.0 + len(weights)) * factors, 0.0)
     return out
@@ -791,9 +837,9 @@ def _dense_squares(matrix: Array, scale: Array | None, weights: Array) -> Array:
 def entries(design: Design) -> int:
     """How many numbers a pass over the design multiplies."""
     n, d = design.shape
-    if not isinstance(design, Rows) or not design.sparse:
+    if not isinstance(design, Rows):
         return int(n * d)
-    return int(design.matrix.nnz + design.extra.size)
+    return int(design.matrix.nnz + design.beside.size if design.sparse else n * design.stored)
 
 
 def column_counts(design: Rows) -> NDArray[np.intp]:
@@ -802,7 +848,8 @@ def column_counts(design: Rows) -> NDArray[np.intp]:
     if copies.column_counts is None:
         n, p = design.matrix.shape
         counts = np.bincount(design.matrix.indices, minlength=p)
-        copies.column_counts = np.append(counts, np.full(design.extra.shape[1], n))
+        extra = np.full(design.beside.shape[1], n)
+        copies.column_counts = np.concatenate([counts, extra, np.zeros(design.absent, dtype=int)])
     return copies.column_counts
 
 
@@ -834,7 +881,7 @@ def by_rows(design: Design) -> sp.csr_matrix:
 def _whole_rows(design: Rows) -> sp.csr_matrix:
     """Sparse rows as float64 CSR, row factors and further columns included."""
     matrix = _with_factors(design.matrix, design.scale)
-    if design.extra.shape[1]:
+    if design.shape[1] > matrix.shape[1]:
         own = design.extra if design.scale is None else design.extra * design.scale[:, None]
         matrix = sp.csr_matrix(sp.hstack([matrix, sp.csr_matrix(own)], format="csr"))
     return matrix
@@ -849,7 +896,8 @@ def column_major(design: Rows) -> Array:
         found = np.empty(design.shape, order="F")
         scale = 1.0 if design.scale is None else design.scale[:, None]
         np.multiply(design.matrix, scale, out=found[:, :p])  # at once: several copies take longer
-        np.multiply(design.extra, scale, out=found[:, p:])
+        np.multiply(design.beside, scale, out=found[:, p:design.stored])
+        found[:, design.stored:] = 0.0
         copies.column_major = found
     return copies.column_major
 

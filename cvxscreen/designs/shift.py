@@ -58,7 +58,8 @@ class Shift(NamedTuple):
             return None
         n, p = design.matrix.shape
         at = np.linspace(0, n - 1, min(n, SAMPLE)).astype(np.intp)
-        few = np.hstack([design.matrix[at].astype(np.float64), design.extra[at]])
+        few = np.zeros((len(at), design.shape[1]))
+        few[:, :p], few[:, p:design.stored] = design.matrix[at], design.beside[at]
         free = _intercept(few, held)
         if free is None:
             return None
@@ -92,7 +93,7 @@ class Shift(NamedTuple):
     def ones(self) -> Array:
         """The column of `free`, without the factors of the rows, shape (n,)."""
         matrix, p = self.design.matrix, self.design.matrix.shape[1]
-        column = matrix[:, self.free] if self.free < p else self.design.extra[:, self.free - p]
+        column = matrix[:, self.free] if self.free < p else self.design.beside[:, self.free - p]
         return column.astype(np.float64)
 
     def rows(self, roundings: int = 0) -> Rows:
@@ -101,7 +102,10 @@ class Shift(NamedTuple):
         ones, mean = self.ones, self.mean[:p]
         even = bool((ones == 1.0).all())
         matrix = design.matrix - (mean if even else np.multiply.outer(ones, mean))
-        return Rows(matrix, design.scale, design.extra, known=True, roundings=roundings)
+        return Rows(
+            matrix, design.scale, design.beside, known=True, roundings=roundings,
+            absent=design.absent,
+        )
 
 
 def left_about_centre(design: Rows, column: Array, free: int) -> float:

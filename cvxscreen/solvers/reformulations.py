@@ -194,7 +194,7 @@ class Centred(NamedTuple):
         """
         design, far = cast(Rows, self.problem.design), np.flatnonzero(self.mean)
         p = design.matrix.shape[1]
-        ones = design.extra[:, self.free - p] if self.free >= p else design.matrix[:, self.free]
+        ones = design.beside[:, self.free - p] if self.free >= p else design.matrix[:, self.free]
         if self.problem.linear[self.free] or not (ones == 1.0).all():
             return False
         share = design.matrix[:, far] / self.mean[far]

@@ -128,10 +128,14 @@ def test_one_row_that_is_not_finite_is_refused(bad: float, weight: float, place:
 
 @pytest.mark.parametrize("k", [1, 37.5, 0.1 * N, N - 0.5])
 @pytest.mark.parametrize("wrong", [False, True])
+@pytest.mark.parametrize("limit", [False, True])
 def test_largest_entries_are_compared_in_a_sample(
-    k: float, wrong: bool, monkeypatch: pytest.MonkeyPatch
+    k: float, wrong: bool, limit: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the user's own atom: entries that are not in the sample lie where they add nothing."""
+    """With the user's own atom: entries that are not in the sample lie where they add nothing.
+
+    Helpers of constraints stand beside the data, and no zeros are stored for them.
+    """
 
     def one_more(problem: Any) -> tuple[Any, Any]:
         made, levels = above_levels(problem)
@@ -141,12 +145,17 @@ def test_largest_entries_are_compared_in_a_sample(
         place = "cvxscreen.cvxpy_plugin.recognise.standard.above_levels"
         monkeypatch.setattr(place, one_more)
     s = Model()
-    problem = cp.Problem(cp.Minimize(s.square + cp.sum_largest(s.residual, k)), [cp.sum(s.w) == 1])
+    cost, constraints = cp.sum_largest(s.residual, k), [cp.sum(s.w) == 1]
+    if limit:
+        constraints.append(cp.norm1(s.w - 0.1) <= 0.8)
+    problem = cp.Problem(cp.Minimize(cost if limit else s.square + cost), constraints)
     if wrong:
         with pytest.raises(NotScreenable, match="does not agree"):
             recognise(problem)
         return
-    sample = Sample.of(recognise(problem))
+    found = recognise(problem)
+    sample = Sample.of(found)
+    assert found.problem.design.absent == (D if limit else 0)
     assert sample is not None
     assert sample.level is not None
     assert len(sample.index) < N // 4

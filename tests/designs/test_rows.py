@@ -94,6 +94,43 @@ def test_every_storage_gives_the_same_numbers(name: str) -> None:
     assert rows.sparse == ("CS" in name or "COO" in name)
 
 
+@pytest.mark.parametrize("name", STORED)
+def test_coordinates_that_no_row_has_are_as_if_zeros_were_stored(name: str) -> None:
+    """In every pass, square and copy, and in what is taken of the rows and columns."""
+    rows = Rows(STORED[name](), SIGN, EXTRA, absent=3)
+    zeros = np.zeros((N, 3))
+    whole = Rows(STORED[name](), SIGN, np.hstack([EXTRA, zeros]))
+    x, theta = RNG.integers(-9, 10, P + 5) / 4.0, RNG.integers(-9, 10, N) / 4.0
+    index, columns = np.array([3, 0, 30]), np.array([1, P, P + 2, P + 4])
+    pairs = [
+        (rows, whole), (rows.take_rows(index), whole.take_rows(index)),
+        (rows.take_columns(columns), whole.take_columns(columns)),
+    ]
+    for ours, full in pairs:
+        some, weights = x[: full.shape[1]], theta[: full.shape[0]] ** 2
+        assert ours.shape == full.shape
+        assert ours.absent
+        assert ours.beside.shape[1] != full.beside.shape[1]
+        same = [
+            (own.forward(some), own.adjoint(weights), own.weighted_squares(some**2), own.dense(),
+             own.extra, own.used_columns(), own.weighted_gram(None, weights),
+             own.weighted_gram(np.array([2, 1]), weights[:2]), own.entries_norm,
+             own.rows_csr(np.array([1])).toarray(), own.adjoint_precise(weights)[0],
+             own.forward_precise(np.array([2, 0]), some)[0],
+             own.both_ways(np.stack([some, -some]), lambda at, margins: margins),
+             module.column_squares(own, weights), module.by_columns(own).toarray(),
+             module.by_rows(own).toarray(), module.row_squares(own, some**2), *own.light,
+             *(own.column(j) for j in range(own.shape[1])))
+            for own in (ours, full)
+        ]
+        for mine, theirs in zip(*same, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        sizes = np.sqrt((full.dense() ** 2).sum(axis=1))
+        assert (ours.forward_error(some, sizes) <= full.forward_error(some, sizes)).all()
+        if not ours.sparse:
+            np.testing.assert_array_equal(module.column_major(ours), full.dense())
+
+
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_matrix])
 def test_rows_of_one_entry_are_added_to_the_diagonal(store: Any) -> None:
     """Two of a column as well, a factor of 0, an entry beside the matrix, and none at all."""

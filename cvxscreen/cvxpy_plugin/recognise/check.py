@@ -227,7 +227,7 @@ def check(
         points = [
             at_best_helpers(recognition, x, budgets, in_matrices)
             if sample is None or sample.level is None
-            else _at(sample.level, recognition, part, x) for x in chosen
+            else _in_sample(sample.level, recognition, part, x, in_matrices) for x in chosen
         ]
         for x in points:
             z = recognition.columns(x)
@@ -270,12 +270,14 @@ def check(
             _compare_eliminated(recognition, x, z)
 
 
-def _at(level: Level, recognition: Recognition, part: Problem, x: Array) -> Array:
-    """`x` with the one helper, a level, at its best value for the terms of `part`."""
-    (j,) = recognition.helpers()
-    x = x.copy()
+def _in_sample(
+    level: Level, recognition: Recognition, part: Problem, x: Array, in_matrices: Index
+) -> Array:
+    """`x` with its helpers at their best values, the level for the terms of `part` alone."""
+    j = recognition.place(level.variable)
+    x = at_best_helpers(recognition, x, in_matrices=in_matrices, aside=j).copy()
     x[j] = 0.0
-    x[j] = level.among((part.losses.b - part.design.forward(x)) / part.design.column(int(j)))
+    x[j] = level.among((part.losses.b - part.design.forward(x)) / part.design.column(j))
     return x
 
 
@@ -286,17 +288,19 @@ after the other: 3.5 s)."""
 
 def at_best_helpers(
     recognition: Recognition, x: Array, budgets: HeldBudgets | None = None,
-    in_matrices: Index | None = None,
+    in_matrices: Index | None = None, aside: int | None = None,
 ) -> Array:
     """`x` with CVXPY's own helpers among the coordinates at their best values for the others.
 
     The user's objective is the minimum over them (the bound of a norm or of a maximum, the level
     of a sum of largest entries). They are put at the lowest point of the objective along their own
     axis, not below what a constraint, or one of `budgets` (see `check`), asks for; `in_matrices`,
-    `helpers_in_matrices` where these are known, all together.
+    `helpers_in_matrices` where these are known, all together. One may be left `aside`.
     """
     problem, standard = recognition.problem, recognition.standard
     helpers = recognition.helpers()
+    if aside is not None:
+        helpers = helpers[helpers != aside]
     if standard.canonical.original is None or not len(helpers):
         return x
     x = x.copy()
@@ -311,8 +315,10 @@ def at_best_helpers(
         x[far.sizes] = far.least(x)
         others = np.setdiff1d(others, far.sizes)
     none, used = np.zeros(0), np.ones(problem.d, dtype=bool)
-    if isinstance(problem.design, Rows) and len(others):
-        used = problem.design.used_columns()
+    if isinstance(problem.design, Rows):
+        used[problem.design.stored:] = False
+        if used[others].any():
+            used = problem.design.used_columns()
     columns = {int(j): problem.design.column(int(j)) if used[j] else none for j in others}
     rises = [] if budgets is None else [
         budgets.rows.adjoint(row)[recognition.core] for row in np.eye(len(budgets.read))
@@ -775,13 +781,20 @@ class Sample(Immutable):
         drawn = np.random.default_rng(SAMPLE_SEED).integers(0, problem.n, SAMPLE)
         index = np.unique(np.concatenate([drawn, _extremes(group, standard.rows.offset[rows])]))
         constant = group.constant - group.constant_at(index)
-        if levels and len(recognition.helpers()) > 1:
+        if levels and not _alone_in_losses(recognition, levels[0]):
             return None
         return cls(index, constant, levels[0] if levels else None)
 
     def problem(self, whole: Problem) -> Problem:
         """The recognised problem with these terms alone."""
         return sampled(whole, self.index, whole.constant - self.constant)
+
+
+def _alone_in_losses(recognition: Recognition, level: Level) -> bool:
+    """Whether the losses have no helper but a level: others stand in constraints alone."""
+    design, place = recognition.problem.design, recognition.place(level.variable)
+    others = np.setdiff1d(recognition.helpers(), place)
+    return not len(others) or (isinstance(design, Rows) and bool((others >= design.stored).all()))
 
 
 def sampled(problem: Problem, terms: Index, constant: float = 0.0) -> Problem:

@@ -460,6 +460,12 @@ class Stack(Immutable):
                 open_columns, start, size = open_columns[~hit], start + size, CHUNK
         return out
 
+    def reached(self) -> Mask:
+        """Columns that an entry or a dense block stands in, whatever its numbers, shape (N,)."""
+        out = self.dense_columns()
+        out[self.sparse.indices] = True
+        return out
+
     def filled(self) -> NDArray[np.int64]:
         """Number of non-zero entries of each row, shape (m,)."""
         rows = np.diff(self.sparse.indptr).astype(np.int64)
@@ -560,6 +566,7 @@ class Stack(Immutable):
         """The columns at `index` as a design, and the order in which it has them.
 
         One dense block over all rows, with a few other columns beside it, stays the caller's array.
+        Columns that no row reaches come last then, and no zeros are stored for them.
 
         Parameters
         ----------
@@ -578,7 +585,8 @@ class Stack(Immutable):
             return Rows(self.columns(index)), same
         block = wide[0]
         inside = (index >= block.start) & (index < block.span.stop)
-        others = index[~inside]
+        beside = ~inside & self.reached()[index]
+        others, nowhere = index[beside], ~(inside | beside)
         factor = block.factor
         plain = factor is None or bool((np.abs(factor) == 1.0).all())
         overlap = bool(self.sparse.nnz and self.sparse[:, index[inside]].nnz)
@@ -596,9 +604,11 @@ class Stack(Immutable):
         matrix = block.matrix
         if len(wanted) != matrix.shape[1]:
             matrix = matrix[:, wanted]
-        order = np.concatenate([same[inside], same[~inside]])
+        order = np.concatenate([same[inside], same[beside], same[nowhere]])
         known = matrix.flags.c_contiguous  # whether all numbers are finite is for the check
-        return Rows(matrix, factor, extra if len(others) else None, known=known), order
+        return Rows(
+            matrix, factor, extra if len(others) else None, known=known, absent=int(nowhere.sum())
+        ), order
 
 
 def consecutive(weights: Any) -> slice | None:

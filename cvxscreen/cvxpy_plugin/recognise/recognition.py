@@ -179,6 +179,13 @@ class Recognition(NamedTuple):
         """Positions of coordinates that no variable of the user's has."""
         return np.flatnonzero(~self.standard.own()[self.core])
 
+    def place(self, variable: Any) -> int:
+        """The coordinate that a variable of one column is, -1 if none."""
+        standard = self.standard
+        column = standard.starts[next(k for k, v in enumerate(standard.variables) if v is variable)]
+        found = np.flatnonzero(self.core == column)
+        return int(found[0]) if len(found) else -1
+
     def residual(self, z: Array, multipliers: Array) -> Array:
         """Gradient of the Lagrangian of the canonical problem, shape (N,)."""
         own = self.standard.quadratic @ z + self.standard.linear

@@ -170,8 +170,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
     if len(unused):
         steps.append(UnusedColumns(unused, sp.csr_array((len(unused), standard.size))))
     cones = 0 if len(numbers) else sum(kind == "soc" for kind, _ in dims)
-    terms, filled = rows.shape[0] + cones, int(rows.filled().sum())
-    square = square_block(draft.quadratic, kept)
+    found, square = rows, square_block(draft.quadratic, kept)
     if alone or (square.nnz and not (dims or draft.composite)):
         l1_terms = find_l1_norm(rows, numbers, kept, square)
     if l1_terms is not None:
@@ -210,7 +209,7 @@ def _finish(draft: Draft, base: float) -> Recognition:
             "where an L1 norm or bounds hold every coordinate: two for each row)"
         )
     if norms is None and not (shortened and problem.n <= len(kept)):
-        _check_worth(draft, problem, kept, (terms, filled), alone)
+        _check_worth(draft, problem, kept, found, cones, alone)
     level = constant - standard.constant - base
     parts = CostParts(draft.linear[core], loss_linear[core] + linear_slopes, base, level)
     if maxima is not None:
@@ -406,21 +405,20 @@ def _check_helpers(draft: Draft, kept: Index) -> None:
 
 
 def _check_worth(
-    draft: Draft, problem: Problem, kept: Index, counts: tuple[int, int], alone: bool
+    draft: Draft, problem: Problem, kept: Index, rows: Stack, cones: int, alone: bool
 ) -> None:
     """Refuse what cannot pay: terms that are about as few as the coordinates.
 
     A solution has as many terms at a kink as it has coordinates to fix, unless squares or an L1
     norm hold them: then that is so of terms in a handful of coordinates each (differences of
     neighbours), as every one of them is bent somewhere. Nor is it so where columns can go, held at
-    0 by bounds or an L1 norm. `counts` are the terms, cones among them, and the entries of their
-    rows.
+    0 by bounds or an L1 norm. `rows` are those of all terms but `cones`.
     """
-    coordinates, (terms, filled) = len(kept), counts
+    coordinates, terms = len(kept), rows.shape[0] + cones
     fewest = FEWEST if coordinates > MOST_TRIED else 0 if draft.strongly_convex else 1
     if alone or draft.composite or terms >= fewest * coordinates:
         return
-    if draft.strongly_convex and filled > HANDFUL * terms:
+    if draft.strongly_convex and int(rows.filled().sum()) > HANDFUL * terms:
         return
     if problem.without_curvature and _held_one_by_one(problem):
         return
