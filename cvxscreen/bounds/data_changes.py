@@ -624,7 +624,7 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     """
     problem = point.problem
     theta, form = point.theta, problem.quadratic
-    used = np.flatnonzero(theta)
+    used = np.flatnonzero(theta)  # other terms add nothing to A' (v theta), whatever their weights
     changes, slopes = weights.among(used), theta[used]
     norms = form.dual_norms(functionals) * (1.0 + gamma(problem.d + 8))
     sizes = norms * np.sqrt(up(float(form.diagonal.max(initial=0.0))))

@@ -482,7 +482,7 @@ def smooth_gap_above(
 
 
 def columns(losses: Any) -> tuple[Any, ...]:
-    """``b, e, q, lo, hi``."""
+    """The five columns of a table of losses: ``b, e, q, lo, hi``."""
     return losses.b, losses.e, losses.q, losses.lo, losses.hi
 
 
@@ -1069,7 +1069,7 @@ class Residual(NamedTuple):
 
     @property
     def above(self) -> Array:
-        """``|r|`` at most, entry by entry."""
+        """Upper bounds of ``|r|``, rounding included."""
         return np.abs(self.value) + self.error
 
     def take(self, mask: NDArray[np.bool_]) -> Residual:
@@ -1530,7 +1530,7 @@ class _RowBounds(NamedTuple):
 
     @classmethod
     def of(cls, rows: Any, least: Array, most: Array) -> _RowBounds:
-        """Those of a sparse matrix."""
+        """The rows of a sparse matrix; entries that are stored and 0 are left out."""
         rows = sp.csr_array(rows, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()

@@ -80,7 +80,7 @@ class KernelParts(Immutable):
 
     @cached_property
     def matrix(self) -> Array:
-        """The kernel's, of all points."""
+        """Kernel values of all pairs of points."""
         return cast(Array, self.gram.kernel.matrix())
 
     def problem(self, k: int) -> Problem:

@@ -456,7 +456,7 @@ class StoredRows(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem) -> StoredRows:
-        """Nothing is copied that is stored."""
+        """The rows and losses of `problem`, as views of what it stores."""
         design = cast(Rows, problem.design)
         matrix = design.matrix
         start, indices = unsigned(matrix.indptr, matrix.indices)

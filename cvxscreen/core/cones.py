@@ -180,7 +180,7 @@ class ResidualNorms(NamedTuple):
 
 
 def _joined(first: NormCones, second: NormCones) -> NormCones:
-    """Both."""
+    """The cones of the first, and after them those of the second."""
     second = replace(second, owner=second.owner + len(first))
     return NormCones(*(
         np.concatenate([getattr(first, name), getattr(second, name)])

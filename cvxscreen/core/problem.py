@@ -262,15 +262,15 @@ class ZeroQuadratic(Quadratic):
 
     @cached_property
     def free(self) -> Mask:
-        """None: the L1 norm holds them all."""
+        """No coordinate: the L1 norm holds them all."""
         return np.zeros(len(self.diagonal), dtype=bool)
 
     def solve(self, v: ArrayLike) -> Array:
-        """0: nothing rests on it."""
+        """Zeros: there is no inverse of M, and nothing rests on it."""
         return np.zeros(len(self.diagonal))
 
     def dual_reach(self, v: ArrayLike) -> float:
-        """Infinite, but for v = 0."""
+        """``|v|`` in the metric of M's inverse: infinite, but for v = 0."""
         return float("inf") if np.any(v) else 0.0
 
     def dual_norms(self, design: Design) -> Array:

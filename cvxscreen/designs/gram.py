@@ -267,7 +267,7 @@ class Called(Immutable):
 
     @cached_property
     def diagonal(self) -> Array:
-        """From blocks of 64 points."""
+        """``k(x_i, x_i)``, shape (N,), from blocks of 64 points."""
         parts = [np.arange(s, min(s + 64, self.size)) for s in range(0, self.size, 64)]
         return np.concatenate([np.diagonal(self.block(part, part)) for part in parts])
 

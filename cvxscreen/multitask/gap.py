@@ -101,7 +101,7 @@ class PrimalCandidate(Immutable):
     def of(
         cls, problem: MultiTask, U: Array, b: Array, metric: TaskMetric, p: Array
     ) -> PrimalCandidate:
-        """With the objective worked out."""
+        """A candidate from U, the intercepts and the predictions `p`."""
         value = float(np.sum(problem.losses.value(p))) + metric.penalty(U)
         return cls(U, b, metric, p, value)
 

@@ -499,7 +499,7 @@ class CentredLosses:
         return self.scale**2 * float(np.max(1.0 / self.problem.losses.q)) * min(self.problem.sizes)
 
     def predictions(self, Z: Array) -> Array:
-        """Of every sample, shape (n,)."""
+        """Predictions of all samples, task after task, shape (n,)."""
         b = Z[-1] * self.scale
         return np.concatenate([X @ Z[:-1, k] + b[k] for k, X in enumerate(self.X)])
 

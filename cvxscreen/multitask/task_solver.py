@@ -248,6 +248,7 @@ class TaskActiveSet:
         low, high, q = self.lo[rows], self.hi[rows], self.q[rows]
         if self.kinked:
             e = self.e[rows]
+            # A slope may not pass 0 within a step: the insensitive zone's cost has a kink there.
             up = (theta > 0) | ((theta == 0) & (r > 0))
             r = r - np.where(up, e, -e)
             low = np.where((e > 0) & up, np.maximum(low, 0.0), low)
@@ -257,6 +258,7 @@ class TaskActiveSet:
             self.newton_steps += 1
             step, change = newton_direction(self.products(rows), q, r, defect)
             outward = ((theta <= low) & (step < 0)) | ((theta >= high) & (step > 0))
+            # Slopes at an end that the step would push out of the box leave the face first.
             if outward.any() and not outward.all():
                 self.free[rows[outward]] = False
                 keep = ~outward
@@ -271,6 +273,8 @@ class TaskActiveSet:
                 room = np.full(len(rows), np.inf)
                 room[beyond] = np.maximum((end[beyond] - theta[beyond]) / step[beyond], 0.0)
                 size = min(1.0, float(room.min()))
+                # What the plain step would gain up to the first bound it meets; several bounds at
+                # once are tried first, where they gain as much, instead of one face a bound.
                 least = (size - 0.5 * size**2) * float(r @ step)
                 bounds = (low, high, np.where(beyond, end, theta))
                 if int(beyond.sum()) > 1 and self.step_with_bounds(
@@ -285,6 +289,7 @@ class TaskActiveSet:
                 self.free[rows[hit]] = False
                 if self.newton_steps >= MAX_FACES:
                     return
+                # On a quadratic the residual shrinks by what is left of the step.
                 r, defect, theta = (1.0 - size) * r, (1.0 - size) * defect, after
                 keep = ~hit
             rows, theta, r, q = rows[keep], theta[keep], r[keep], q[keep]

@@ -196,6 +196,8 @@ class LevelBlock(Immutable):
         curvature = inverse_curvature(problem, distance, some)
         if curvature is None:
             return None
+        # To first order x moves along this direction as the level does, at the speed of the density
+        # of terms around the kinks.
         direction = curvature @ At_jumps
         moved = problem.design.forward(direction)
         lengths = crossing_lengths(distance[some], moved[some], levels - layout.tau)
@@ -204,6 +206,8 @@ class LevelBlock(Immutable):
         low += distance
         high += distance
         away = np.maximum(low, np.negative(high, out=high))
+        # Left open are the terms that any of the levels may take to their kink, and as many more as
+        # the noise in a sum over n random terms may.
         noise = np.sqrt(problem.d * np.abs(levels - layout.tau).max() / problem.n)
         share = float(np.mean(away[some] <= 0.0) + max(NOISE_ROOM * noise, LEAST_ROOM))
         if share > LARGEST_SHARE:

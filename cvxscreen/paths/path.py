@@ -195,6 +195,7 @@ def path(
     tol = tolerance(tol)
     mode = check_request(mode, tol)
     limits = Limits(time_limit)
+    # Everything is refused here, before the first of many solves.
     if not isinstance(solver, SubproblemSolver):
         word("solver", solver, NEEDED)
     metric = over == "lam" and isinstance(problem, Problem) and is_metric(problem)
@@ -234,6 +235,7 @@ def path(
             raise InvalidInput("`eps` is for a path over C without a checkpoint.")
         first, last = eps_range(problem, eps, checked_values(values))
         points = Points()
+        # How far the next value may lie follows from the gap of this point: it is well below eps.
         run = PathFollower(problem, points, min(tol, EXACT * eps), mode, solver, limits=limits,
                   max_iter=max_iter, bounds=asked)
         steps = EpsPathFollower(run, first, last, eps)
@@ -529,6 +531,7 @@ class PathFollower:
         plain = plain and self.missed <= PATIENCE
         if previous is None or found is None or not plain or not is_quantile_process(found.problem):
             return False
+        # How the slope of every term at an end moves with the level is the same for all levels.
         if self.At_jumps is None:
             f = found.problem.losses
             self.At_jumps = found.problem.design.adjoint(f.hi - f.lo)
@@ -538,6 +541,8 @@ class PathFollower:
             return False
         inner = named_solver(self.solver, block.linearised.kept, self.limits.each(self.max_iter))
         fast = isinstance(inner, InteriorPoint) and self.blocks_missed < 2
+        # Pivots from one vertex to the next first; where they have missed twice they are not tried
+        # again on this path.
         answers = block.at_vertices() if fast else []
         if not answers:
             self.blocks_missed += fast
@@ -552,6 +557,7 @@ class PathFollower:
         seconds = (perf_counter() - began) / count
         for k, (proof, answer) in enumerate(zip(proofs, answers, strict=True)):
             level = float(block.levels[k])
+            # What was proven before is asked for seldom, and costs a pass: it is found when it is.
             last = partial(_pair_of_point, self.points, len(self.points) - 1)
             record = PathPoint(
                 value=level, x=answer.x, theta=answer.theta, objective=proof.primal, gap=proof.gap,

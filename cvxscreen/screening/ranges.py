@@ -477,7 +477,7 @@ def _midpoint(sphere: _Sphere, sign: float, level: Array) -> Surplus:
 
 
 def _relaxed(sphere: _Sphere, sign: float, level: Array) -> Surplus:
-    """The same by RRPB."""
+    """The same bound by the relaxed regularisation path bound (RRPB)."""
 
     def surplus(lam: Array) -> Array:
         grown = 0.5 * (sphere.lam + lam) / lam

@@ -79,7 +79,7 @@ class Momentum(Immutable):
     lipschitz: float
 
     def take(self, index: NDArray[np.intp]) -> Momentum:
-        """The same for some coordinates."""
+        """What a run over the coordinates at `index` alone goes on with."""
         return replace(self, search=self.search[index])
 
 

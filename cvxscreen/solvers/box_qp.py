@@ -234,7 +234,7 @@ class MatrixRows(NamedTuple):
 
 @compiled(allocates=False)
 def want_row(k: int, rows: MatrixRows) -> None:
-    """Have row k of the matrix there."""
+    """Copy row k from the larger matrix, unless it is there already."""
     if not rows.there[k]:
         row, source, places = rows.K[k], rows.larger[rows.places[k]], rows.places
         for j in range(len(row)):
@@ -280,7 +280,7 @@ def ranked(value: float) -> int:
 
 @compiled(allocates=False, alone=False)
 def unranked(rank: int) -> float:
-    """The number of that rank."""
+    """The number that `ranked` makes `rank` of."""
     bits = np.int64(rank)
     return np.int64(bits ^ ((bits >> np.int64(63)) & LAST)).view(np.float64)
 

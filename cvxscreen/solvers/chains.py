@@ -430,6 +430,8 @@ class _Path:
         def towards(product: Array) -> tuple[Array, ...]:
             return once(of_x, short, equal, product)
 
+        # Mehrotra's predictor: what a step to the boundary would leave of the mean product says how
+        # far the corrector aims.
         _, ds, dz, _ = towards(s * z)
         primal, dual = _longest(s, ds), _longest(z, dz)
         mean = float(s @ z) / len(s)
@@ -438,6 +440,8 @@ class _Path:
         product = s * z + ds * dz - level
         step = towards(product)
         reach = self._reach(step)
+        # Gondzio's correctors, each one solve with the factor that is there: products that a longer
+        # step would take away from their level are brought back to it.
         for _ in range(CENTRALITY):
             if min(reach) >= LONG:
                 break
@@ -452,6 +456,7 @@ class _Path:
                 step, reach = better, found
             if gained < LEAST_GAIN:
                 break
+        # One refinement: near the optimum the ratios are so uneven that the factor loses digits.
         left = of_x + self.rows.adjoint(step[2]) + self.rows.E_T @ step[3]
         over = equal + self.rows.E @ step[0]
         none = np.zeros(len(s))

@@ -208,7 +208,7 @@ class CurvedRows:
 
     @property
     def columns(self) -> int:
-        """Columns of B."""
+        """How many columns B has."""
         return len(self.matrix.indptr) - 1
 
     @cached_property
@@ -434,7 +434,7 @@ class NamedFactors:
         return found
 
     def take(self, some: Index) -> NamedFactors:
-        """The same for some of the columns."""
+        """The same cache, asked for the columns at `some`."""
         return NamedFactors(self.cache, self.columns[some])
 
 

@@ -548,7 +548,7 @@ class NormScaling(Scaling):
         return self.norms.adjoint(rest)
 
     def steps(self, dx: Array, rest: Array, apart: Array) -> tuple[Array, Array]:
-        """Of slacks and multipliers."""
+        """The steps of slacks and multipliers, in this order, where x goes by `dx`."""
         norms, heads = self.norms, self.norms.heads
         moved = norms.tail * np.asarray(norms.blocks.matrix @ dx)
         ds, dz = moved + apart, rest - self._curved(moved)

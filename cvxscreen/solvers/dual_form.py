@@ -154,6 +154,7 @@ class Distances(NamedTuple):
         zero = np.zeros(matrix.shape[0], dtype=bool)
         for kind, _, rows in side.blocks():
             zero[rows] = kind == "zero"
+        # Rows of two entries, t and x: t >= factor (x - centre) from one side, or from the other.
         two = box.others[(np.diff(matrix.indptr)[box.others] == 2) & ~zero[box.others]]
         first, second = matrix.indptr[two], matrix.indptr[two] + 1
         pairs = [(matrix.indices[a], matrix.data[a], matrix.indices[b], matrix.data[b])
@@ -166,6 +167,8 @@ class Distances(NamedTuple):
                 parts.append((t[fits], x[fits], np.abs(of_x[fits]) / of_t[fits], of_t[fits],
                               two[fits]))
             seen[name] = tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        # A distance |x - centre| has one row of either side and t in no other row: then t is as
+        # small as the two let it be, and both rows and t leave for a kink of x.
         (t, x, factor, of_left, left), others = seen["left"], seen["right"]
         right = np.full(d, -1)
         right[others[0]] = np.arange(len(others[0]))
@@ -177,6 +180,7 @@ class Distances(NamedTuple):
         )
         centres = side.offset[left] / of_left / factor
         back = side.offset[others[4][match]] / others[3][match] / factor
+        # Other rows may only use t up, never ask for more of it.
         rest = np.ones(matrix.shape[0], dtype=bool)
         rest[left] = rest[others[4][match]] = False
         used = matrix[np.flatnonzero(rest)]
@@ -423,14 +427,14 @@ def distances(problem: Problem) -> Distances:
 
 
 def _parts_of(problem: Problem) -> Parts | None:
-    """Those of such a problem; None of others."""
+    """What `DualForm` is made of, looked for once a problem; None if it has none."""
     if problem not in _PARTS:
         _PARTS[problem] = _find_parts(problem)
     return _PARTS[problem]
 
 
 def _find_parts(problem: Problem) -> Parts | None:
-    """The same, found anew."""
+    """What `DualForm` is made of; None if the problem has none."""
     form, side, design = problem.quadratic, problem.side, problem.design
     n, d = design.shape
     if side is None or d < LEAST or n > ROWS * d or not isinstance(design, Rows):

@@ -250,12 +250,12 @@ class Signs(Immutable):
 
     @classmethod
     def of(cls, w: Array) -> Signs:
-        """Those of a point."""
+        """The features that are not 0 at `w`."""
         features = np.flatnonzero(w)
         return cls(features, w[features], np.sign(w[features]))
 
     def joined(self, features: Index, signs: Array) -> Signs:
-        """With further ones, at 0 as yet."""
+        """These, and further features with the signs they will take, at 0 as yet."""
         return Signs(
             np.concatenate([self.features, features]),
             np.concatenate([self.w, np.zeros(len(features))]),
@@ -263,7 +263,7 @@ class Signs(Immutable):
         )
 
     def kept(self, which: NDArray[np.bool_], w: Array) -> Signs:
-        """Some of them, at `w`."""
+        """The features at the mask `which`, at `w`; those at 0 there keep their sign."""
         return Signs(self.features[which], w[which], np.sign(w[which]) + (w[which] == 0.0)
                      * self.signs[which])
 
@@ -306,6 +306,6 @@ class LassoSlopes(Immutable):
     X: Array
 
     def row(self, k: int) -> Array:
-        """That of point k, shape (n,)."""
+        """The dual point of ``X[k]``, shape (n,)."""
         weights, kappa = self.factors[k] * self.lasso.weights, self.norms[k] * self.lasso.kappa
         return replace(self.lasso, weights=weights, kappa=kappa).slopes(self.X[k])

@@ -162,6 +162,8 @@ class Newton(SubproblemSolver):
             stationary = stationarity <= STATIONARY * state.weight * travelled
             every = not state.smooth and state.steps % GAP_EVERY == 0
             near = state.smooth and stationarity <= 2.0 * target
+            # Beside unpenalised coordinates a gap costs a pass, to balance the slopes: it is looked
+            # at where it may be the last one. Without them it comes with the point.
             if stationary or not problem.quadratic.free.any() or every or near:
                 gap, theta = state.gap(stationarity)
                 if gap < best_gap:
@@ -175,12 +177,16 @@ class Newton(SubproblemSolver):
             if state.steps - before >= self.max_steps or since_best > IDLE or self.limits.spent():
                 break
             if stationary or stationarity == 0.0:
+                # An inner problem is done: the proximal point moves on, the further the faster it
+                # was.
                 state.theta0 = state.theta
                 shrink = 10.0 if state.used <= FAST else 4.0 if state.used <= MEDIUM else 2.0
                 state.weight = max(state.weight / shrink, state.least)
                 state.used = 0
                 state.refresh()
                 continue
+            # Too light a proximal term makes the inner problem as hard as the outer one, or leaves
+            # no term on its parabola, and so no curvature at all.
             if (not len(rows) and state.used) or state.used >= SLOW:
                 if state.endless():
                     status = "unbounded"
@@ -202,7 +208,7 @@ class Newton(SubproblemSolver):
                 state.t = problem.design.forward(state.x)
                 state.passes += 1
             state.refresh()
-            if size == 0.0:
+            if size == 0.0:  # rounding: no step descends
                 state.weight *= 2.0
                 since_best += 5
                 state.refresh()

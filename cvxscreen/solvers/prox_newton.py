@@ -75,7 +75,7 @@ class LossColumns(NamedTuple):
 
     @classmethod
     def of(cls, losses: LossTerms) -> LossColumns:
-        """Those of a table of losses."""
+        """The columns of a table of losses."""
         return cls(*read_only(losses.b, losses.e, losses.q, losses.lo, losses.hi))
 
 
@@ -445,6 +445,8 @@ def descend_along(chosen, matrix, at, step, lengths, d, u, work):  # type: ignor
             change += slope * move + kappa[j] * (abs(place) - abs(here))
         for i in range(u.size):
             change += 0.5 * (trial[i] - u[i]) * (trial[i] + u[i])
+        # The model is convex along the step but for the clipping: past the best share of those in
+        # order there is no better one.
         if change < lowest:
             lowest, picked = change, length
             for i in range(u.size):

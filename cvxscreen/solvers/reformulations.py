@@ -100,7 +100,7 @@ class KeptForm:
 
     @cached_property
     def within(self) -> KeptForm:
-        """What a form of a form is kept in."""
+        """Where the form of that form is kept: one may be made of another."""
         return KeptForm()
 
     def at(self, problem: Problem) -> Reformulation | None:
@@ -341,7 +341,7 @@ class ShortSquares(NamedTuple):
 
     @property
     def lossy(self) -> bool:
-        """Yes: half of them."""
+        """Whether digits are lost on the way: half of them are, to a product of the rows."""
         return True
 
     @classmethod

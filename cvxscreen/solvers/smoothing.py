@@ -130,6 +130,8 @@ class Kinks(Immutable):
             edge = float(np.partition(away, wide)[wide])
             if not TIES * (float(away.max()) + size) < edge < np.inf:
                 return None
+            # Within the interval a kink is a parabola of that width: the curvature is then the
+            # density of terms there, which a sum of kinks has from far enough.
             near = np.flatnonzero(away <= edge)
             slopes = middle + half * np.clip(z / edge, -1.0, 1.0)
             block = self.rows[near]
@@ -154,6 +156,8 @@ class Kinks(Immutable):
             if share < 1.0:
                 wide = max(wide // 2, least)
                 continue
+            # A whole step that takes few terms across was right about the density: as few are to
+            # be looked at around the next point.
             reach = max(BESIDE * crossed, wide // NARROWER)
             if crossed <= settled:
                 return x, reach

@@ -217,10 +217,12 @@ class ReductionTask(Task, Immutable):
             reach = self.width * np.sqrt(chunk.squares(np.ones(chunk.width)))
             codes = losses.piece_within(t - reach, t + reach)
         curved = on_parabola(codes)
+        # Parabolas are summed into one matrix, d x d, or where that is too large solved for.
         if not self.fold:
             codes[curved] = Piece.UNDECIDED
             curved = np.zeros_like(curved)
         slope = losses.slope(t)
+        # The losses at x from their slopes: f = (t - b) s - e |s| - q s^2 / 2 on every piece.
         value = t - losses.b
         value = value * slope - losses.e * np.abs(slope) - 0.5 * losses.q * slope * slope
         kept = np.flatnonzero(codes == Piece.UNDECIDED)
@@ -236,6 +238,8 @@ class ReductionTask(Task, Immutable):
             other = losses.piece_within(t, t) != losses.piece_within(then, then)
             other[at] = False
             refuted = int(other.sum())
+        # The sum over decided terms alone is that of all, less the rows that differ: few, where a
+        # second pass over the chunk would be of most.
         At_theta = chunk.adjoint(theta)
         own = slope.copy()
         own[kept] = 0.0

@@ -117,7 +117,7 @@ class Curves(Immutable):
         )
 
     def slopes(self, x: Array) -> Array:
-        """Those at x."""
+        """Slopes of all terms at x."""
         return np.clip((self.rows @ x - self.b) / self.q, self.lo, self.hi)
 
 

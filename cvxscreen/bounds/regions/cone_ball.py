@@ -69,7 +69,7 @@ class ConeBall(Immutable):
 
     @property
     def gap(self) -> float:
-        """Of the point behind the ball."""
+        """Duality gap of the point that the ball is of."""
         return self.ball.gap
 
     def contains(self, x: Array) -> bool:

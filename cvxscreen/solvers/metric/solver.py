@@ -439,7 +439,7 @@ class MetricOptimisation:
         best, best_gap = state, gap
         while self.iterations < self.limit and not self.limits.spent():
             new = next(states, None)
-            if new is None:
+            if new is None:  # no step of this method gets any further
                 if method != "auto":
                     break
                 method, state = "newton", best
@@ -461,6 +461,8 @@ class MetricOptimisation:
                 break
             slow = slow + 1 if gap > 0.1 * last else 0
             last = gap if slow == 0 else last
+            # The sphere's radius goes with the root of the gap, so that a gap of a tenth decides
+            # more; a task that is small already is cut again only when it has cost something.
             late = self.iterations - begun >= PATIENCE
             if self.screen and gap < 0.1 * shrunk_at and (late or len(task.terms) > many):
                 shrunk_at, begun = gap, self.iterations
@@ -471,6 +473,8 @@ class MetricOptimisation:
                 if len(task.terms) < before:
                     best, best_gap = state, task.gap(state)
                     states = self._method(method)(task, state)
+            # 200 iterations in which the gap does not fall to a tenth: a gradient method has come
+            # as far as the condition of the problem lets it.
             if slow * self.check_every >= 200 and method == "auto":
                 method, slow = "newton", 0
                 state, last = best, best_gap
