@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from cvxscreen.cvxpy_plugin.recognise.expressions import extract_affine, read_affine, read_objective
-from cvxscreen.cvxpy_plugin.recognise.matrices import csr
+from cvxscreen.cvxpy_plugin.recognise.matrices import Scaled, csr, rows_of_several
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise
 from cvxscreen.errors import NotScreenable
 
@@ -73,6 +73,22 @@ def test_dense_stays_dense_and_sparse_stays_sparse() -> None:
     assert sp.issparse(read_affine(1 - cp.multiply(Y, S @ w + b)).blocks[w.id])
     data = cp.Constant(X)
     assert np.shares_memory(read_affine(data @ w).blocks[w.id], data.value)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_of_several_matrices_come_to_their_places(mixed: bool) -> None:
+    """One behind the other, or in turn, with factors and without, and from sparse ones."""
+    first, second, factor = RNG.random((6, 3)), RNG.random((6, 3)), RNG.random(6)
+    ours = np.full(12, -1)
+    ours[slice(None, None, 2) if mixed else slice(6)] = np.arange(6)[:: -1 if mixed else 1]
+    theirs = np.full(12, -1)
+    theirs[ours < 0] = np.arange(6)
+    expected = np.zeros((12, 3))
+    expected[ours >= 0] = first[ours[ours >= 0]]
+    expected[ours < 0] = factor[:, None] * second
+    for kind in (np.asarray, sp.csr_array):
+        dense = [(kind(first), ours), (Scaled(second, factor), theirs)]
+        np.testing.assert_array_equal(csr(rows_of_several(dense)).toarray(), expected)
 
 
 def test_parameters_are_read_when_asked() -> None:

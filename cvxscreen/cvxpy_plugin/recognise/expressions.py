@@ -47,6 +47,7 @@ from cvxscreen.cvxpy_plugin.recognise.matrices import (
     csr,
     repeated,
     repeated_along,
+    rows_of_several,
     scale_rows,
     stack,
     stored,
@@ -263,19 +264,14 @@ def positions(expr: Any) -> list[NDArray[np.intp]]:
 
 
 def _move(expr: Any) -> Affine:
-    total: dict[int, Matrix] = {}
+    parts: dict[int, list[tuple[Matrix, NDArray[np.intp]]]] = {}
     constant = np.zeros(expr.size)
     for arg, index in zip(expr.args, positions(expr), strict=True):
         part = read_affine(arg)
         constant += np.where(index < 0, 0.0, part.constant[np.maximum(index, 0)])
-        _collect(total, part, index)
-    return Affine(total, constant)
-
-
-def _collect(total: dict[int, Matrix], part: Affine, index: NDArray[np.intp]) -> None:
-    for key, block in part.blocks.items():
-        moved = take_rows(block, index)
-        total[key] = add(total[key], moved) if key in total else moved
+        for key, block in part.blocks.items():
+            parts.setdefault(key, []).append((block, index))
+    return Affine({key: rows_of_several(found) for key, found in parts.items()}, constant)
 
 
 def broadcast_positions(arg: Any, shape: tuple[int, ...]) -> NDArray[np.intp]:

@@ -194,6 +194,26 @@ def take_rows(matrix: Matrix, index: Index) -> Matrix:
     return scale_rows(picked, np.where(missing, 0.0, 1.0))
 
 
+def rows_of_several(parts: list[tuple[Matrix, Index]]) -> Matrix:
+    """The sum of what `take_rows` makes of each matrix and its index.
+
+    No two of them have a row for the same place, so that dense rows are copied once.
+    """
+    if len(parts) > 1 and all(isinstance(part, np.ndarray | Scaled) for part, _ in parts):
+        out = np.zeros((len(parts[0][1]), parts[0][0].shape[1]))
+        for part, index in parts:
+            place = as_slice(np.flatnonzero(index >= 0))
+            source = as_slice(index[place])
+            out[place] = part.matrix[source] if isinstance(part, Scaled) else part[source]
+            if isinstance(part, Scaled):
+                out[place] *= part.factor[source, None]
+        return out
+    total, *others = (take_rows(part, index) for part, index in parts)
+    for other in others:
+        total = add(total, other)
+    return total
+
+
 def add(first: Matrix, second: Matrix) -> Matrix:
     """The sum of two matrices of one shape."""
     if isinstance(first, Diagonal) and isinstance(second, Diagonal):
