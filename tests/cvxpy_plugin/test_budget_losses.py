@@ -98,6 +98,18 @@ def test_others_are_read_as_before(name: str) -> None:
     assert with_losses_in_budgets(OTHERS[name]) is None
 
 
+@pytest.mark.parametrize("rows", [
+    lambda v: [cp.sum(v) <= 1.0], lambda v: [cp.norm1(v - 0.1) <= 0.3],
+    lambda v: [cp.sum_squares(v) <= 1.0, MEAN @ w >= 0.0],
+])
+def test_few_losses_are_seen_without_a_reading(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bounds of many coordinates are no budgets: nothing is canonicalised to find that out."""
+    monkeypatch.setattr("cvxscreen.cvxpy_plugin.recognise.recognise.canonicalise", None)
+    assert with_losses_in_budgets(program(rows(cp.Variable(300)))) is None
+
+
 def test_no_other_form_sees_numbers_without_their_losses() -> None:
     """What budgets do not take is read once more, whole."""
     with pytest.raises(NotScreenable, match="constraints"):

@@ -87,14 +87,47 @@ def _is_nothing(expr: Any) -> bool:
 
 def may_have_losses(problem: Any) -> Iterator[Any]:
     """The scalar constraints with a sum of many losses, or of many variables, in them."""
+    tied = _tied(problem)
     for constraint in problem.constraints:
         if not _is_scalar(constraint):
             continue
         if constraint.expr.is_affine():
-            if any(variable.size >= FEWEST_HELPERS for variable in constraint.variables()):
+            if any(variable.id in tied for variable in constraint.variables()):
                 yield constraint
         elif _longest(constraint.expr) >= FEWEST_HELPERS:
             yield constraint
+
+
+def have_too_few(problem: Any, constraints: list[Any]) -> bool:
+    """Whether all losses that `constraints` may have are fewer than `TERMS` for each coordinate.
+
+    Seen without reading any: a loss has two terms at most, and variables that are not `_tied` are
+    neither losses nor said by an equation.
+    """
+    tied = _tied(problem)
+    least = sum(v.size for v in problem.variables() if v.id not in tied)
+    most = sum(
+        2 * _entries(c.expr) + sum(v.size for v in c.variables() if v.id in tied)
+        for c in constraints
+    )
+    return most < TERMS * least
+
+
+def _tied(problem: Any) -> frozenset[int]:
+    """The long variables that constraints tie to other ones, by identifier."""
+    found: set[int] = set()
+    for constraint in problem.constraints:
+        if len(inside := constraint.variables()) > 1:
+            found.update(v.id for v in inside if v.size >= FEWEST_HELPERS)
+    return frozenset(found)
+
+
+def _entries(expr: Any) -> int:
+    """The entries that atoms which are not affine take, of arguments that are affine."""
+    if expr.is_affine():
+        return 0
+    inner = sum(map(_entries, expr.args))
+    return inner or sum(arg.size for arg in expr.args)
 
 
 def _longest(expr: Any) -> int:

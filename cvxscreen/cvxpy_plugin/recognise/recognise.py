@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 from cvxscreen.core.cones import MANY_CONES, SideConstraints
 from cvxscreen.core.losses import Losses
 from cvxscreen.core.problem import Problem, Quadratic
-from cvxscreen.cvxpy_plugin.recognise.budget_losses import TERMS, may_have_losses
+from cvxscreen.cvxpy_plugin.recognise.budget_losses import (
+    TERMS,
+    have_too_few,
+    may_have_losses,
+)
 from cvxscreen.cvxpy_plugin.recognise.check import check
 from cvxscreen.cvxpy_plugin.recognise.draft import GRAM_LIMIT, GroupTerms, Pairing
 from cvxscreen.cvxpy_plugin.recognise.matrices import Stack, square_block
@@ -81,7 +85,8 @@ def recognise(problem: Any, *, budgets: bool = True) -> Recognition:
 
 def with_losses_in_budgets(problem: Any) -> Standard | None:
     """The numbers of a problem whose constraints bound sums of many losses; None of any other."""
-    if next(may_have_losses(problem), None) is None:
+    bounding = list(may_have_losses(problem))
+    if not bounding or have_too_few(problem, bounding):
         return None
     try:
         canonical = canonicalise(problem, budgets=True)
