@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,19 +33,24 @@ def interval(ball: Ball) -> tuple[float, float]:
     return intercept_interval(problem, middle, reach, e, float(ball.centre[-1]))
 
 
+def midpoints(loss: str, rng: np.random.Generator) -> Iterator[tuple[Any, Any]]:
+    """The optimum and the midpoint ball of two points, of every case with a loss."""
+    for case in (case for case in WITH_B if case.loss == loss):
+        ref = reference(case)
+        assert ref.truth is not None
+        for point in points(ref, rng, 2):
+            yield ref.truth, BOUNDS["midpoint"](ref.problem, point)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_interval_contains_the_optimal_intercept(
     loss: str, rng: np.random.Generator
 ) -> None:
     """Every loss, every kind of data, balls of every size."""
-    for case in (case for case in WITH_B if case.loss == loss):
-        ref = reference(case)
-        assert ref.truth is not None
-        for point in points(ref, rng, 2):
-            region = BOUNDS["midpoint"](ref.problem, point)
-            if isinstance(region, Ball):
-                low, high = interval(region)
-                assert low <= ref.truth.x[-1] <= high
+    for truth, region in midpoints(loss, rng):
+        if isinstance(region, Ball):
+            low, high = interval(region)
+            assert low <= truth.x[-1] <= high
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -51,13 +58,10 @@ def test_margins_intervals_contain_the_exact_margins(
     loss: str, rng: np.random.Generator
 ) -> None:
     """Outward rounding in rational arithmetic, centring of the rows included."""
-    for case in (case for case in WITH_B if case.loss == loss):
-        ref = reference(case)
-        assert ref.truth is not None
-        for point in points(ref, rng, 2):
-            low, high = BOUNDS["midpoint"](ref.problem, point).intervals()
-            for a, t, b in zip(low, ref.truth.margins, high, strict=True):
-                assert float(a) <= t <= float(b)
+    for truth, region in midpoints(loss, rng):
+        low, high = region.intervals()
+        for a, t, b in zip(low, truth.margins, high, strict=True):
+            assert float(a) <= t <= float(b)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0, 30.0, 1e3])

@@ -14,10 +14,10 @@ stored = of(
 )
 lassos = of("certificates/many.py", "certificates/test_lassos.py")
 packed = of("certificates/many.py", "certificates/test_many.py",
-            "solvers/compiled_path/test_small_path.py")
+            "solvers/compiled_path/test_segments.py")
 parts = of("certificates/kernels.py", "certificates/test_kernels.py")
-metric = of("certificates/one_pass.py", "solvers/metric/test_metric.py")
-near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_metric.py",
+metric = of("certificates/one_pass.py", "solvers/metric/test_solver.py")
+near = of("certificates/certificate.py", "core/test_penalty.py", "solvers/metric/test_solver.py",
           "models/test_sparse_models.py")
 merged = of("screening/reduction.py",
             "solvers/test_linear_program.py::"
@@ -224,14 +224,14 @@ FAULTS = (
            "gap = (0.5 * distance * distance + penalty.remainder + fy)",
            "gap = (0.5 * distance * distance + fy)",
            "a wrong metric is certified",
-           "solvers/metric/test_metric.py::test_the_streamed_certificate_charges_what_the_cone_leaves_over"),
+           "solvers/metric/test_solver.py::test_the_streamed_certificate_charges_what_the_cone_leaves_over"),
     metric("far pairs pull like near ones", SIGN, "omega[mine[j]] -= weight * slope",
            "omega[mine[j]] += weight * slope", "a right metric is refused, a wrong one certified",
-           "solvers/metric/test_metric.py::test_the_streamed_certificate_agrees_with_the_general_one"),
+           "solvers/metric/test_solver.py::test_the_streamed_certificate_agrees_with_the_general_one"),
     near("a matrix that is not semidefinite is certified", DROPPED,
          "if side and values[0] < -x_error:", "if False:", "a metric with negative distances",
          "core/test_penalty.py::test_certificate",
-         "solvers/metric/test_metric.py::test_the_streamed_certificate_refuses_bad_answers"),
+         "solvers/metric/test_solver.py::test_the_streamed_certificate_refuses_bad_answers"),
     near("the L1 term's complementarity dropped", DROPPED,
          "return PenaltyPart(x_theta, remainder)", "return PenaltyPart(x_theta, 0.0)",
          "a wrong sparse model is certified",

@@ -53,7 +53,7 @@ FAULTS = (
     iterate("a start whose x is taken for that of its duals", DROPPED,
           "            self.correction = at - self.v\n", "            pass\n",
           "a gap is called reached that is not",
-          "solvers/test_run.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
+          "solvers/test_solution.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
     iterate("a balanced dual point without its distance", DROPPED,
           "self.gap += 0.5 * float(apart @ apart)", "pass",
           "a gap is called reached that is not",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults.table import DROPPED, SHRUNK, SIGN, SLACK, STALE, STRICT, SWAPPED, of
 
 rows = of("solvers/rows.py", "solvers/test_loop.py")
-record = of("solvers/screened.py", "solvers/test_run.py", "solvers/test_broken_solvers.py")
+record = of("solvers/screened.py", "solvers/test_solution.py", "solvers/test_broken_solvers.py")
 centred = of("solvers/reformulations.py", "solvers/test_centred.py::"
              "test_nothing_that_holds_of_the_centre_is_said_of_the_data")
 carried = of("solvers/solution.py", "solvers/test_centred.py::"
@@ -14,7 +14,7 @@ signs = of("solvers/lasso_path.py",
            "solvers/test_lasso_path.py::test_all_points_are_those_of_single_solves")
 short = of("solvers/reformulations.py", "solvers/test_short_squares.py::"
            "test_both_are_the_same_function")
-answer = of("solvers/solution.py", "solvers/test_run.py")
+answer = of("solvers/solution.py", "solvers/test_solution.py")
 newton = of("solvers/newton.py", "solvers/test_newton.py")
 pivots = of("solvers/dual_pivots.py", "solvers/test_dual_pivots.py::"
             "test_they_reach_the_optimum_from_a_cold_start")
@@ -29,7 +29,7 @@ descends = of("solvers/dual_coordinate_descent.py", "solvers/test_truncated_newt
 EXTRAPOLATES = ("solvers/test_dual_coordinate_descent.py::"
                 "test_extrapolation_only_moves_to_a_higher_dual_objective")
 ahead = of("solvers/metric/sequence.py", "solvers/metric/test_metric_ahead.py")
-metric = of("paths/path.py", "paths/test_metric_path.py")
+metric = of("paths/path.py", "solvers/metric/test_sequence.py")
 chunks = of("paths/path.py", "paths/test_path.py::test_a_checkpoint_of_data_in_chunks")
 few = of("solvers/few_terms.py", "solvers/test_solve.py::test_data_that_leave_nothing_to_do")
 path = of("paths/path.py", "solvers/test_linear_program.py")
@@ -48,15 +48,15 @@ FAULTS = (
          "solvers/test_loop.py::test_predictions_are_never_recorded_as_proofs"),
     rows("the worse of two points", SIGN, "or point.gap < best.gap", "or point.gap > best.gap",
          "the answer is not the best that was found",
-         "solvers/test_run.py::test_the_best_point_stays_the_best"),
+         "solvers/test_solution.py::test_the_best_point_stays_the_best"),
     rows("points without a finite gap", DROPPED,
          "blind = not np.isfinite(point.gap)", "blind = False",
          "what several rounds have found is dropped, and the first point given back",
-         "solvers/test_run.py::test_points_without_a_finite_gap_are_told_apart_by_their_certificates"),
+         "solvers/test_solution.py::test_points_without_a_finite_gap_are_told_apart_by_their_certificates"),
     record("the certificate of the point before", STALE,
         "if self._proof is None or self._proof[0] is not point:", "if self._proof is None:",
         "an answer is handed out with another one's certificate",
-        "solvers/test_run.py::test_every_point_gets_its_own_certificate"),
+        "solvers/test_solution.py::test_every_point_gets_its_own_certificate"),
     record("every answer called optimal", DROPPED, "status=self.limits.word(answer.proof.ok)",
         "status=self.limits.word(True)", "an answer that is not certified is called optimal",
         "solvers/test_broken_solvers.py::test_a_broken_solver_never_yields_optimal"),
@@ -116,7 +116,7 @@ FAULTS = (
            "solvers/test_dual_active_set.py::test_a_point_from_known_products_is_the_point"),
     answer("products of another x under a penalty", STALE, "plain = self.problem.penalty is None",
            "plain = True", "what is proven from a certified answer is wrong",
-           "solvers/test_run.py::test_the_point_of_an_answer_under_a_penalty"),
+           "solvers/test_solution.py::test_the_point_of_an_answer_under_a_penalty"),
     newton("a solver that goes on with another problem", STALE,
            "or not isinstance(left, cls) or left.problem is not problem:",
            "or not isinstance(left, cls):", "another problem is solved",
@@ -219,11 +219,11 @@ FAULTS = (
     warm("a light start at the x of the duals", STALE, "        factor * answer.x, theta,",
          "        -problem.quadratic.solve(factor * At_theta), theta,",
          "a path starts from products that are not those of its point",
-         "solvers/test_run.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
+         "solvers/test_solution.py::test_a_light_start_keeps_x_apart_from_that_of_the_duals"),
     warm("a light start from an uncertified answer", DROPPED,
          "if answer is None or not answer.proof.ok or not plain", "if answer is None or not plain",
          "a path goes on from a point that is not solved",
-         "solvers/test_run.py::test_no_light_start_from_what_is_not_certified"),
+         "solvers/test_solution.py::test_no_light_start_from_what_is_not_certified"),
     warm("a light start at the old C", STALE, "passes=(factor * margins, factor * At_theta),",
          "passes=(margins, At_theta),",
          "a path starts from products that are not those of its point",
@@ -256,7 +256,7 @@ FAULTS = (
           "solvers/metric/test_metric_ahead.py::test_what_is_decided_for_a_range_is_right_all_over_it"),
     metric("an unfinished point of a metric path", DROPPED, 'elif row["status"] == TIME:',
            "elif False:", "a path holds a point that was cut short",
-           "paths/test_metric_path.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
+           "solvers/metric/test_sequence.py::test_a_point_that_was_cut_short_is_not_part_of_a_path"),
     chunks("a checkpoint without the slopes at kinks", DROPPED,
            "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), _listed(point, here.n))",
            "slopes = Slopes(here, finite(\"x\", point.x, (here.d,)), "
