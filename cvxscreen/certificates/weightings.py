@@ -86,8 +86,8 @@ class Around(NamedTuple):
         belong to a piece count.
     margins : array, shape (n,)
         At `x`.
-    rows, columns : array, shape (n, d) and (d, n)
-        The data, and its rows as columns.
+    rows : array, shape (n, d)
+        The data.
     into, back : arrays, shape (d, d)
         A factor L of the curvature, and about ``L^{-T}``: distances are ``|L' v|``.
     room : array, shape (n,)
@@ -114,7 +114,6 @@ class Around(NamedTuple):
     rates: Array
     margins: Array
     rows: Array
-    columns: Array
     into: Array
     back: Array
     room: Array
@@ -166,8 +165,12 @@ class Around(NamedTuple):
         for j in range(d if len(which) else 0):
             column = (rates[which] * B[:, j])[:, None]
             np.multiply(B[:, :j + 1], column, out=hessians[:, j * (j + 1) // 2:][:, :j + 1])
-        return cls(x, slopes, rates, t, A, np.ascontiguousarray(A.T), into, back, room, below,
-                   above, parts, total, place, hessians, hessians.sum(axis=0))
+        return cls(x, slopes, rates, t, A, into, back, room, below, above, parts, total, place,
+                   hessians, hessians.sum(axis=0))
+
+    def as_columns(self, terms: Index) -> Array:
+        """The rows of some terms as columns, shape (d, m)."""
+        return np.ascontiguousarray(self.rows[terms].T)
 
     def slopes_at(self, rows: NDArray[np.intp], t: Array) -> Array:
         """The slopes that the pieces of some terms have at margins `t`, shape (K, m)."""
@@ -268,7 +271,7 @@ class Weighed(NamedTuple):
         """
         if W is None or A is None:
             W = np.asarray(self.weights.take(rows, axis=1), dtype=np.float64)
-            A = np.take(around.columns, rows, axis=1)
+            A = around.as_columns(rows)
         parts, d = around.parts[rows], around.x.size
         own, place, hessian = W @ parts, around.place[rows], self.hessian
         curved = np.flatnonzero(place >= 0)
@@ -643,7 +646,7 @@ def certify_weightings(
     look[here.rows] = False
     more = np.flatnonzero(look)
     if len(more):  # few of them have left their piece
-        t = X @ np.take(around.columns, more, axis=1)
+        t = X @ around.as_columns(more)
         least, most = t.min(axis=0), t.max(axis=0)
         lengths = np.linalg.norm(X, axis=1).max() + np.linalg.norm(around.x)
         tiny = margin_rounding(problem) * lengths * problem.sizes[more]
@@ -799,7 +802,7 @@ class LeftOutOfRows:
     def __init__(self, problem: Problem, around: Around, near: Index, nearest: Index) -> None:
         self.problem, self.around = problem, around
         self.beyond = Beyond.of(problem, around, near, nearest)
-        self.columns = np.take(around.columns, near, axis=1)
+        self.columns = around.as_columns(near)
         self.own = looked_at_closer(problem, around, near)
 
     def certify(

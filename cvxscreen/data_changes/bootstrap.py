@@ -431,7 +431,7 @@ class Replicates:
     def _near(self, weightings: Weighed, rows: NDArray[np.intp]) -> Near:
         W = np.asarray(weightings.weights.take(rows, axis=1), dtype=np.float64)
         f, around = self.problem.losses, self.around
-        A = np.take(around.columns, rows, axis=1)
+        A = around.as_columns(rows)
         b, e, q, lo, hi = (column[rows] for column in (f.b, f.e, f.q, f.lo, f.hi))
         pieces = (column[rows] for column in (around.slopes, around.rates, around.margins))
         flat = q == 0.0

@@ -196,7 +196,7 @@ class RefitStart(NamedTuple):
     @classmethod
     def of(cls, problem: Problem, around: Around, at: Optimum, near: Index) -> RefitStart:
         """The terms at `near`, sorted; those at a kink are among them. As many places as d."""
-        A, d, have = np.take(around.columns, near, axis=1), problem.d, len(at.inverse)
+        A, d, have = around.as_columns(near), problem.d, len(at.inverse)
         table, now, which = _begin(problem, at, near, d)
         inverse = np.zeros((2 * d, 2 * d))
         inverse[:have, :have] = at.inverse

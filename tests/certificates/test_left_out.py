@@ -87,7 +87,7 @@ def test_it_holds_the_gap_of_any_answer(name: str) -> None:
             noise = np.random.default_rng(1).normal(size=X.shape)
             moved = X + shift * size * noise / problem.d
             gap, ok, _ = certified(problem, around, near, moved, theta)
-            slopes = around.slopes_at(np.arange(n), moved @ around.columns)
+            slopes = around.slopes_at(np.arange(n), moved @ around.rows.T)
             whole = np.clip(slopes, problem.losses.lo, problem.losses.hi)
             whole[:, near] = theta[:, near]
             whole[np.arange(4), TERMS] = 0.0

@@ -24,7 +24,7 @@ from cvxscreen.designs.rows import Rows
 
 def slopes_of_pieces(problem: cvxscreen.Problem, around: Around, W, x) -> np.ndarray:
     """The slopes that a certificate takes all terms to have of which none is given."""
-    every = around.slopes_at(np.arange(problem.n), x @ around.columns)
+    every = around.slopes_at(np.arange(problem.n), x @ around.rows.T)
     return W * np.clip(every, problem.losses.lo, problem.losses.hi)
 
 
