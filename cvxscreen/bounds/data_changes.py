@@ -33,6 +33,7 @@ from cvxscreen._support.rounding import UNIT, gamma, up
 from cvxscreen.bounds.regions.margins import outward
 from cvxscreen.core.duality import Point, margin_error
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.gram import Gram
 from cvxscreen.designs.protocols import Design
 
 __all__ = ["OverWeights", "WeightSet", "left_out_distances", "left_out_groups", "left_out_margins",
@@ -47,6 +48,9 @@ bounds it."""
 PAIRINGS = 2e10
 """Most multiplications for products of rows with each other, about 5 s; beyond, their lengths bound
 them."""
+
+EVALUATION = 100
+"""Multiplications that one value of a kernel counts for."""
 
 BLOCK = 2**22
 """Numbers of a block of such products."""
@@ -639,20 +643,22 @@ def over_weights(point: Point, functionals: Design, weights: WeightSet) -> OverW
     centred = _Centred.of(point)
     mix, a = centred.mix, centred.free
     along = functionals.forward(mix.x_direction)
-    whole, norms = norms + np.abs(z_free) * mix.length, centred.lengths(norms, z_free, along)
     n_i = problem.norms * (1.0 + gamma(problem.d + 8))
-    bare = np.abs(slopes) * (n_i + np.abs(a) * mix.length)[used]
+    rounding, whole, bare = _rounding_of_products(problem, functionals, norms, n_i)
+    whole, norms = whole + np.abs(z_free) * mix.length, centred.lengths(norms, z_free, along)
+    bare = np.abs(slopes) * (bare + np.abs(a) * mix.length)[used]
     around = centred.lengths(n_i, a, mix.products)
     lengths = np.abs(slopes) * around[used]
     x_rate = _longest(centred, used, slopes, lengths, bare, changes)
     down = rise = farthest = up(1.0) * norms * x_rate
-    if len(norms) and len(norms) * len(used) * problem.d <= PAIRINGS:
+    width = EVALUATION if isinstance(problem.design, Gram) else problem.d
+    if len(norms) and len(norms) * len(used) * width <= PAIRINGS:
         parts = [
             changes.most(products * slopes)
             for products in centred.pairings(functionals, used, z_free, along)
         ]
         down, rise = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-        inexact = gamma(4 * problem.d + 64) * whole * changes.reach(bare)
+        inexact = rounding * whole * changes.reach(bare)
         down, rise = np.minimum(down + inexact, farthest), np.minimum(rise + inexact, farthest)
     grown = 1.0 if weights.norm != "interval" else float(weights.high.max(initial=0.0))
     terms = up(point.terms)
@@ -709,12 +715,11 @@ class _Centred(Immutable):
             return norms
         return _centred_lengths(norms, free, along, self.mix, self.problem.d)
 
-    def adjoint(self, load: Array) -> Array:
-        """``A~' load``, in units of ``M^{1/2}``, shape (d,)."""
+    def length_of_sum(self, load: Array) -> float:
+        """``|A~' load|``."""
         form = self.problem.quadratic
-        pulled = self.problem.design.adjoint(load) * np.sqrt(self.scale)
-        along = np.sqrt(form.diagonal) * self.mix.x_direction
-        return np.asarray(pulled - along * (self.free @ load))
+        x_direction = form.solve(self.problem.design.adjoint(load))
+        return form.norm(x_direction - self.mix.x_direction * float(self.free @ load))
 
     def gram(self, used: NDArray[np.intp], weights: Array) -> Array:
         """``M^{-1/2} A~' diag(weights) A~ M^{-1/2}`` of the terms at `used`, shape (d, d)."""
@@ -737,7 +742,8 @@ class _Centred(Immutable):
         `free` and `along` are of the rows z, as in `_centred_lengths`.
         """
         mix, first = self.mix, 0
-        square = float(np.sum(self.problem.quadratic.diagonal * mix.x_direction**2))
+        form = self.problem.quadratic
+        square = form.inner(form.apply(mix.x_direction), mix.x_direction)
         a, mine = self.free[used], mix.products[used]
         for products in _pairings(self.problem, self.scale, functionals, used, block):
             if mix.length:
@@ -765,7 +771,7 @@ def _longest(
     middle, half = 0.5 * (weights.low + weights.high), 0.5 * (weights.high - weights.low)
     load = np.zeros(problem.n)
     load[used] = middle * slopes
-    moved = up(float(np.linalg.norm(centred.adjoint(load))), problem.d + 8)
+    moved = up(centred.length_of_sum(load), problem.d + 8)
     inexact = problem.design.adjoint_factor + gamma(problem.n + 8)
     sizes = problem.rounding_norms + np.abs(centred.free) * centred.mix.length
     moved += inexact * float(np.abs(load[used]) @ sizes[used])
@@ -782,7 +788,7 @@ def _largest_singular_value(
     small = min(problem.d, len(used))
     if small > EIGENVALUES:
         return float(np.sqrt(trace))
-    if problem.d <= len(used):
+    if problem.d <= len(used) and not isinstance(problem.design, Gram):
         gram = centred.gram(used, slopes**2)
     else:
         free, along = centred.free[used], centred.mix.products[used]
@@ -791,17 +797,39 @@ def _largest_singular_value(
         gram = products * (slopes[:, None] * slopes)
     top = float(np.linalg.eigvalsh(gram)[-1])
     # Entries of the matrix, then its eigenvalues (LAPACK: a modest multiple of their number).
-    rounding = gamma(len(used) + 4 * problem.d + 64) + 32.0 * small * UNIT
+    rounding = _rounding_of_products(problem, problem.design, lengths, lengths)[0]
+    rounding = up(rounding + gamma(len(used) + 64) + 32.0 * small * UNIT, 8)
     return float(np.sqrt(up(max(top, 0.0) + rounding * up(float(bare @ bare), len(used) + 16))))
+
+
+def _rounding_of_products(
+    problem: Problem, functionals: Design, norms: Array, others: Array
+) -> tuple[float, Array, Array]:
+    """By how much products of rows z and ``a_i`` are off: a factor of two sizes, of z and of a_i.
+
+    These are their norms, or of a kernel no less.
+    """
+    if isinstance(problem.design, Gram) and isinstance(functionals, Gram):
+        factor = 8.0 * problem.design.forward_factor + gamma(64)
+        return factor, functionals.reaches, problem.design.reaches
+    return gamma(4 * problem.d + 64), norms, others
 
 
 def _pairings(
     problem: Problem, scale: Array, functionals: Design, used: NDArray[np.intp],
     block: int | None = None,
 ) -> Iterator[Array]:
-    """Products ``<z_k, diag(scale) a_i>``, i in `used`: a block of rows z after another."""
+    """Products ``<z_k, M^{-1} a_i>``, i in `used`: a block of rows z after another.
+
+    `scale` is the diagonal of ``M^{-1}``; of a kernel it is the identity.
+    """
     count = functionals.shape[0]
     size = block or max(1, BLOCK // max(len(used), problem.d if not functionals.sparse else 1))
+    if isinstance(problem.design, Gram) and isinstance(functionals, Gram):
+        for start in range(0, count, size):
+            some = np.arange(start, min(start + size, count))
+            yield functionals.inner_products(some, problem.design, used)
+        return
     if problem.design.sparse:
         rows = problem.design.rows_csr(used).T.tocsr()
         for start in range(0, count, size):

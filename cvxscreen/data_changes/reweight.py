@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -57,6 +57,7 @@ from cvxscreen.bounds.regions import Region
 from cvxscreen.core.duality import Point, reference_point
 from cvxscreen.core.losses import FIELDS, Losses, Piece
 from cvxscreen.core.problem import Problem
+from cvxscreen.designs.gram import Gram, GramForm
 from cvxscreen.designs.rows import Rows
 from cvxscreen.errors import InvalidInput
 from cvxscreen.plots.records import surviving
@@ -346,7 +347,8 @@ def add(
     Parameters
     ----------
     solution : Solution
-        Of `svm` or `regression`, without a kernel and without weights of their own for the samples.
+        Of `svm` or `regression` without weights of their own for the samples; of a kernel one that
+        was named, not of a Gram matrix.
     X : array_like or sparse matrix, shape (m, p)
     y : array_like, shape (m,)
         Labels -1/+1 or responses.
@@ -356,7 +358,8 @@ def add(
     Returns
     -------
     DataChange
-        Its problem has the old terms, then the new ones; the data are copied together.
+        Its problem has the old terms, then the new ones; the data are copied together. Of a kernel
+        its `before` has coefficients for the new points, too, which are 0.
 
     Raises
     ------
@@ -374,10 +377,12 @@ def add(
     """
     problem = accepted(solution)
     old, losses = problem.design, problem.losses
-    if problem.kind not in ("svm", "regression") or not isinstance(old, Rows):
+    labels = problem.kind in ("svm", "kernel svm")
+    known = labels or problem.kind in ("regression", "kernel regression")
+    if not (known and isinstance(old, Rows | Gram)):
         raise InvalidInput(
             f"`solution` is of a problem of kind {problem.kind!r}; samples can be added to `svm` "
-            "and `regression` without a kernel. Build the larger problem and solve it."
+            "and `regression`. Build the larger problem and solve it."
         )
     row = [getattr(losses, name)[0] for name in FIELDS[1:]]
     if any((getattr(losses, name) != row[k]).any() for k, name in enumerate(FIELDS[1:])):
@@ -387,14 +392,26 @@ def add(
         )
     fresh, target = Rows(X), finite("y", y)
     m, p = fresh.shape
-    if p != old.matrix.shape[1] or target.shape != (m,):
+    width = old.matrix.shape[1] if isinstance(old, Rows) else old.width
+    if p != width or target.shape != (m,):
         raise InvalidInput(
-            f"`X` has shape {fresh.shape} and `y` {target.shape}; shapes (m, "
-            f"{old.matrix.shape[1]}) and (m,) are needed."
+            f"`X` has shape {fresh.shape} and `y` {target.shape}; shapes (m, {width}) and (m,) are "
+            "needed."
         )
-    labels = problem.kind == "svm"
     if labels and not np.isin(target, (-1.0, 1.0)).all():
         raise InvalidInput("`y`: labels -1 and +1 are needed.")
+    ends = np.concatenate([losses.b, np.ones(m) if labels else target])
+    table = Losses(ends, *(np.full(len(ends), number) for number in row))
+    theta = np.concatenate([solution.theta, np.zeros(m)])
+    if isinstance(old, Gram):
+        wider, gram, x = _with_points(solution, old, X)
+        signs = np.concatenate([old.sign, target if labels else np.ones(m)])
+        index = np.concatenate([old.index, np.arange(old.kernel.size, gram.kernel.size)])
+        larger = replace(
+            wider, design=Gram(gram.kernel, signs, old.intercept, index), losses=table
+        )
+        before = replace(solution, problem=wider, x=x, answer=None)
+        return _changed(before, larger, theta, tol, mode)
     stack = sp.vstack if old.sparse else np.vstack
     new_rows = fresh.matrix if fresh.sparse == old.sparse else (
         sp.csr_matrix(fresh.matrix) if old.sparse else fresh.matrix.toarray()
@@ -402,10 +419,7 @@ def add(
     matrix = stack([old.matrix, new_rows])
     extra = np.vstack([old.extra, np.ones((m, old.extra.shape[1]))])
     scale = np.concatenate([old.scale, target]) if labels and old.scale is not None else None
-    ends = np.concatenate([losses.b, np.ones(m) if labels else target])
-    table = Losses(ends, *(np.full(len(ends), number) for number in row))
     larger = replace(problem, design=Rows(matrix, scale, extra), losses=table)
-    theta = np.concatenate([solution.theta, np.zeros(m)])
     return _changed(solution, larger, theta, tol, mode)
 
 
@@ -642,10 +656,11 @@ def weight_range(
     Parameters
     ----------
     solution : Solution
-        What `solve` returned for a problem of `svm`, `regression`, `sparse_svm` or `sparse_svr`
-        without a kernel. The smaller its gap, the shorter the intervals.
+        What `solve` returned for a problem of `svm`, `regression` (with a kernel, too),
+        `sparse_svm` or `sparse_svr`. The smaller its gap, the shorter the intervals.
     X : array_like or sparse matrix, shape (m, p), optional
-        Points whose predictions ``f(x) = <x, w> + b`` are asked about.
+        Points whose predictions ``f(x) = <x, w> + b`` are asked about; none where a Gram matrix was
+        given in place of a kernel.
     norm : {"l2", "l1", "interval"}
     size : float
         S. At 1 in the l2 norm one term may leave; in the l1 norm also two by a half each.
@@ -663,8 +678,9 @@ def weight_range(
     ------
     InvalidInput
         For an unknown norm, a size that is not positive, intervals that do not hold 1 or are given
-        for another norm, points with another number of features, a kernel, constraints, a solution
-        whose gap is not finite, and for what `leave_one_out` refuses.
+        for another norm, points with another number of features, points beside a Gram matrix that
+        was given, constraints, a solution whose gap is not finite, and for what `leave_one_out`
+        refuses.
 
     Notes
     -----
@@ -686,34 +702,64 @@ def weight_range(
     problem = accepted(solution)
     point = solution.point()
     bounded(point)
-    if not (takes_weights(point) and isinstance(problem.design, Rows)):
+    if not (takes_weights(point) and isinstance(problem.design, Rows | Gram)):
         raise InvalidInput(
-            "`solution` is of a problem with a kernel or a dense quadratic form; ranges of weights "
-            "are for rows of features and a diagonal one."
+            "`solution` is of a problem with a dense quadratic form; ranges of weights are for a "
+            "diagonal one, and for kernels."
         )
     norm = choice("norm", norm, NORMS)
     S, side = positive("size", size), number("threshold", threshold)
     if not np.isfinite(side):
         raise InvalidInput(f"`threshold` is {side}; a finite number is needed.")
     weights = _weights(problem, norm, low, high)
-    over = over_weights(point, problem.design, weights)
+    point, tests = _asked_about(solution, X)
+    over = over_weights(point, point.problem.design, weights)
     below, above = over.at(S)
     unchanged = problem.losses.piece_within(below, above) != Piece.UNDECIDED
-    extra = problem.design.extra.shape[1]
-    points = Rows(np.zeros((0, problem.d - extra)) if X is None else X)
-    if points.shape[1] != problem.d - extra:
-        raise InvalidInput(
-            f"`X` has {points.shape[1]} features; {problem.d - extra} are needed."
-        )
-    tests = Rows(points.matrix, None, np.ones((points.shape[0], extra)), known=True)
     there = over_weights(point, tests, weights)
     bottom, top = there.at(S)
-    values = tests.forward(solution.x)
+    values = tests.forward(point.x)
     certain = (bottom > side) | (top < side)
     largest = np.maximum(_largest(there, side), np.where(certain, S, 0.0))
     return WeightRange(
         solution, norm, S, below, above, unchanged, values, bottom, top, certain, largest
     )
+
+
+def _asked_about(solution: Solution, X: Any) -> tuple[Point, Rows | Gram]:
+    """The point of `solution`, and rows whose products with it are the predictions for `X`."""
+    design = solution.problem.design
+    if isinstance(design, Gram):
+        if X is None:
+            return solution.point(), design.at_points(np.arange(0))
+        wider, gram, x = _with_points(solution, design, X)
+        new = np.arange(design.kernel.size, gram.kernel.size)
+        return reference_point(wider, x, solution.theta), gram.at_points(new)
+    extra = cast(Rows, design).extra.shape[1]
+    width = design.shape[1] - extra
+    points = Rows(np.zeros((0, width)) if X is None else X)
+    if points.shape[1] != width:
+        raise InvalidInput(f"`X` has {points.shape[1]} features; {width} are needed.")
+    return solution.point(), Rows(
+        points.matrix, None, np.ones((points.shape[0], extra)), known=True
+    )
+
+
+def _with_points(solution: Solution, design: Gram, X: Any) -> tuple[Problem, Gram, Array]:
+    """The kernel problem of `solution` with coefficients for new points, too: its design and x.
+
+    The centre of the points is another one then, and with it what the intercept is counted from.
+    """
+    problem, points = solution.problem, Rows(X).matrix
+    if points.shape[1] != design.width:
+        raise InvalidInput(f"`X` has {points.shape[1]} features; {design.width} are needed.")
+    wider, N = design.with_points(points), design.kernel.size
+    none = np.zeros(points.shape[0])
+    x, linear = (np.concatenate([v[:N], none, v[N:]]) for v in (solution.x, problem.linear))
+    if design.intercept:
+        x[-1] = solution.intercept + wider.offset(x)
+    form = GramForm(wider.at_points(np.arange(wider.kernel.size)))
+    return replace(problem, design=wider, quadratic=form, linear=linear), wider, x
 
 
 def _weights(problem: Problem, norm: str, low: Any, high: Any) -> WeightSet:

@@ -82,6 +82,10 @@ class KernelFunction(Protocol):
         """What is the same of two points i in `rows` only where ``z_i`` is the same."""
         ...
 
+    def joined(self, points: Any) -> KernelFunction:
+        """The same on its points and, after them, on new ones."""
+        ...
+
 
 def _times(left: Any, right: Any, into: Array | None = None) -> Array:
     """``left right'`` as a dense array."""
@@ -161,6 +165,13 @@ class Rbf(Immutable):
         """See `KernelFunction.identities`."""
         return _bytes_of_rows(self.points[rows])
 
+    def joined(self, points: Any) -> Rbf:
+        """See `KernelFunction.joined`."""
+        new = _stored_like(points, self.points)
+        if not sp.issparse(new):
+            new = new - self._middle  # type: ignore[attr-defined]
+        return Rbf(_stacked(self.points, new), self.gamma)
+
     def _finish(self, out: Array, left: Array, right: Array) -> Array:
         exponents(out, self.gamma, left, right)
         return np.exp(out, out=out)
@@ -205,6 +216,11 @@ class Polynomial(Immutable):
         """See `KernelFunction.identities`."""
         return _bytes_of_rows(self.points[rows])
 
+    def joined(self, points: Any) -> Polynomial:
+        """See `KernelFunction.joined`."""
+        both = _stacked(self.points, points)
+        return Polynomial(both, self.gamma, self.coef0, self.degree)
+
     def _finish(self, out: Array) -> Array:
         out *= self.gamma
         out += self.coef0
@@ -247,6 +263,13 @@ class Precomputed(Immutable):
         """See `KernelFunction.identities`."""
         return _by_values(self, rows)
 
+    def joined(self, points: Any) -> Precomputed:
+        """Refused: what new points have with each other is not known."""
+        raise InvalidInput(
+            "the Gram matrix of `solution` was given, and what new points have with each other is "
+            "not known; name the kernel and give points."
+        )
+
 
 class Called(Immutable):
     """Any ``function(A, B) -> matrix`` of two blocks of points; its values count as given."""
@@ -286,6 +309,10 @@ class Called(Immutable):
         """See `KernelFunction.identities`."""
         return _by_values(self, rows)
 
+    def joined(self, points: Any) -> Called:
+        """See `KernelFunction.joined`."""
+        return Called(_stacked(self.points, points), self.function, self.error)
+
     def _checked(self, left: Any, right: Any) -> Array:
         out = array("kernel", self.function(left, right)).copy()
         shape = (left.shape[0], right.shape[0])
@@ -295,6 +322,19 @@ class Called(Immutable):
                 f"{shape[1]} points; a finite matrix {shape} is needed."
             )
         return out
+
+
+def _stored_like(new: Any, points: Any) -> Any:
+    """New points as the known ones are stored: CSR or an array of float64."""
+    if sp.issparse(points):
+        return sp.csr_matrix(new, dtype=np.float64)
+    return np.asarray(new.toarray() if sp.issparse(new) else new, dtype=np.float64)
+
+
+def _stacked(points: Any, new: Any) -> Any:
+    """Points and new ones below them, stored as the first are."""
+    both = [points, _stored_like(new, points)]
+    return sp.vstack(both, format="csr") if sp.issparse(points) else np.vstack(both)
 
 
 def _bytes_of_rows(points: Any) -> list[bytes]:
@@ -824,6 +864,48 @@ class Gram:
     def take_rows(self, index: Selector) -> Gram:
         """The terms at `index`; coordinates stay."""
         return Gram(self.kernel, self.sign[index], self.intercept, self.index[index])
+
+    # -- terms with each other, and with those of new points ---------------------------------------
+
+    @property
+    def reaches(self) -> Array:
+        """What the rounding of a term's inner products goes with: no less than its norm, (n,)."""
+        return self._roots[self.index] + self._root_mean
+
+    def inner_products(self, rows: Index, other: Gram, others: Index) -> Array:
+        """``<a_i, a_j>`` without the intercept, i of `rows`, j of the terms `others` of `other`.
+
+        Both have one kernel. The error of an entry is at most ``8 forward_factor`` times the
+        product of both `reaches`.
+        """
+        points, columns = self.index[rows], other.index[others]
+        out = self.kernel.block(points, columns)
+        if self.intercept:
+            means = self.kernel.means
+            out -= means[points][:, None] + (means[columns] - self.kernel.square_of_centre)
+        out *= self.sign[rows][:, None]
+        out *= other.sign[others]
+        return out
+
+    @property
+    def width(self) -> int:
+        """Features of a point; of a Gram matrix that was given the values that a row of it has."""
+        function = self.kernel.function
+        if isinstance(function, Precomputed):
+            return function.size
+        return int(cast(Any, function).points.shape[1])
+
+    def with_points(self, points: Any) -> Gram:
+        """The same terms where new points have coefficients, too: the last coordinates.
+
+        An intercept stays behind them. Its centre is another one (`offset`).
+        """
+        kernel = Kernel(self.kernel.function.joined(points), self.kernel.cache_bytes)
+        return Gram(kernel, self.sign, self.intercept, self.index)
+
+    def at_points(self, points: Index) -> Gram:
+        """Rows ``(z_i, 1)`` at these points, whatever the terms are: their predictions."""
+        return Gram(self.kernel, None, self.intercept, points)
 
     def dense(self, index: Selector | None = None) -> Array:
         """Refused: a kernel's points have no coordinates."""

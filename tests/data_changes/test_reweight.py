@@ -28,8 +28,17 @@ RESPONSES = {
     "quantile": lambda X=X, T=T: cs.regression(X, T, loss="quantile", tau=0.8, intercept=True),
     "huber": lambda X=X, T=T: cs.regression(sp.csr_matrix(X), T, C=0.5, loss="huber"),
 }
+KERNELS = {
+    "kernel": lambda X=X, Y=Y: cs.svm(X, Y, kernel="rbf", kernel_params={"gamma": 0.5}),
+    "kernel, intercept": lambda X=X, Y=Y: cs.svm(
+        X + 5.0, Y, kernel="rbf", kernel_params={"gamma": 0.5}, intercept=True),
+    "polynomial, sparse points": lambda X=X, Y=Y: cs.svm(sp.csr_matrix(X), Y, kernel="poly"),
+    "called": lambda X=X, Y=Y: cs.svm(X, Y, kernel=lambda a, b: a @ b.T, loss="squared_hinge"),
+    "kernel, absolute": lambda X=X, T=T: cs.regression(
+        X, T, kernel="rbf", kernel_params={"gamma": 0.5}, intercept=True),
+}
 OTHERS = {
-    "kernel": lambda: cs.svm(X, Y, kernel="rbf", kernel_params={"gamma": 0.5}),
+    **KERNELS,
     "elastic net": lambda: cs.sparse_svm(X, Y, 0.02),
 }
 EVERY = {**PROBLEMS, **RESPONSES, **OTHERS}
@@ -74,17 +83,17 @@ def test_removed_terms_are_gone(name: str) -> None:
     np.testing.assert_array_equal(by_mask.verdict.codes, by_weight.verdict.codes[~mask])
 
 
-@pytest.mark.parametrize("name", {**PROBLEMS, **RESPONSES})
+@pytest.mark.parametrize("name", {**PROBLEMS, **RESPONSES, **KERNELS})
 def test_added_samples_are_as_if_they_had_been_there(name: str) -> None:
     make = EVERY[name]
     whole = cs.solve(make(), tol=1e-10)
-    target = T if name in RESPONSES else Y
-    rows = 1e3 * X if "scaled" in name else X
+    target = T if name in RESPONSES or "absolute" in name else Y
+    rows = 1e3 * X if "scaled" in name else X + 5.0 if name == "kernel, intercept" else X
     part = cs.solve(make(X[:50], target[:50]), tol=1e-10)
     change = cs.add(part, rows[50:], target[50:], tol=1e-10)
     assert change.problem.n == 60
     assert change.solution.value == pytest.approx(whole.value, rel=1e-8)
-    margins = change.problem.design.forward(whole.x)
+    margins = whole.problem.design.forward(whole.x)
     rounding = 1e-5 * (1.0 + np.abs(margins))
     assert ((change.low <= margins + rounding) & (margins <= change.high + rounding)).all()
 
@@ -181,5 +190,15 @@ def test_refusals_say_what_to_do() -> None:
         cs.add(solution, X, T)
     with pytest.raises(cs.InvalidInput, match="weights of their own"):
         cs.add(cs.solve(cs.svm(X, Y, sample_weight=1.0 + np.arange(60))), X, Y)
+    with pytest.raises(cs.InvalidInput, match="kind 'sparse svm'"):
+        cs.add(cs.solve(cs.sparse_svm(X, Y, 0.02)), X, Y)
+    kernel = cs.solve(cs.svm(X, Y, kernel="rbf"))
+    with pytest.raises(cs.InvalidInput, match=r"shapes \(m, 3\)"):
+        cs.add(kernel, X[:, :2], Y)
+    with pytest.raises(cs.InvalidInput, match="labels"):
+        cs.add(kernel, X, T)
+    given = cs.solve(cs.svm(X @ X.T, Y, kernel="precomputed"))
+    with pytest.raises(cs.InvalidInput, match="Gram matrix of `solution` was given"):
+        cs.add(given, X @ X.T, Y)
     with pytest.raises(cs.InvalidInput, match="kernel"):
         cs.bootstrap(cs.svm(X, Y, kernel="rbf"), 2)

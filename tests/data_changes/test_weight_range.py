@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import cvxscreen as cs
 from cvxscreen.data_changes.reweight import weighted
 from cvxscreen.datasets import two_gaussians
+from cvxscreen.models.kernel import decision_function
 
 X, Y = two_gaussians(60, 3, seed=1)
 T = X @ np.array([1.0, -2.0, 0.5]) + np.sin(5.0 * X[:, 0])
@@ -37,6 +38,31 @@ def direction(norm: str, rng: np.random.Generator) -> np.ndarray:
     v = rng.normal(size=60) * (rng.random(60) < rng.choice([0.05, 1.0]))
     v[rng.integers(60)] += 1.0
     return v / np.linalg.norm(v, 2 if norm == "l2" else 1)
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("intercept", [False, True])
+def test_certain_predictions_of_a_kernel_survive(intercept: bool, norm: str) -> None:
+    rng, size = np.random.default_rng(7), 0.02 if norm == "interval" else 0.1
+    problem = cs.svm(
+        X + 3.0, Y, C=0.2, kernel="rbf", kernel_params={"gamma": 0.3}, intercept=intercept
+    )
+    tests = X.mean(axis=0) + 3.0 + 2.0 * rng.normal(size=(200, 3))
+    solution = cs.solve(problem, tol=1e-11)
+    found = cs.weight_range(solution, tests, norm=norm, size=size)
+    np.testing.assert_allclose(
+        found.predictions, decision_function(solution, tests), atol=1e-12
+    )
+    assert found.certain.any()
+    assert found.unchanged.any()
+    for _ in range(8):
+        w = np.maximum(1.0 + size * direction(norm, rng), 0.0)
+        other = cs.solve(weighted(problem, w), tol=1e-11)
+        now, margins = decision_function(other, tests), problem.design.forward(other.x)
+        assert (found.prediction_low - 1e-5 <= now).all()
+        assert (now <= found.prediction_high + 1e-5).all()
+        assert (found.low - 1e-5 <= margins).all()
+        assert (margins <= found.high + 1e-5).all()
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -71,6 +97,28 @@ def test_certain_predictions_and_terms_survive(name: str, norm: str) -> None:
         stays = found.unchanged & solution.screening.zero & (w > 0)
         wrong += int((np.abs(other.theta[stays]) > 1e-6).sum())
     assert wrong == 0
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_linear_kernel_has_the_ranges_of_its_rows(norm: str, intercept: bool) -> None:
+    """Points far from 0 too: beside an intercept those of a kernel are centred."""
+    shape = {"C": 0.05, "intercept": intercept}
+    tests = X.mean(axis=0) + 2.0 * np.random.default_rng(7).normal(size=(40, 3))
+    size = 0.02 if norm == "interval" else 0.1
+    rows = cs.weight_range(cs.solve(cs.svm(X, Y, **shape), tol=1e-12), tests, norm=norm, size=size)
+    assert rows.certain.any()
+    for kernel, some in (("linear", X), ("linear", sp.csr_matrix(X)), (lambda a, b: a @ b.T, X)):
+        solution = cs.solve(cs.svm(some, Y, kernel=kernel, **shape), tol=1e-12)
+        found = cs.weight_range(solution, tests, norm=norm, size=size)
+        for name in ("low", "high", "prediction_low", "prediction_high", "largest"):
+            mine, other = getattr(found, name), getattr(rows, name)
+            np.testing.assert_allclose(mine, other, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(found.predictions, rows.predictions, atol=1e-6)
+    given = cs.solve(cs.svm(X @ X.T, Y, kernel="precomputed", **shape), tol=1e-12)
+    found = cs.weight_range(given, norm=norm, size=size)
+    np.testing.assert_allclose(found.low, rows.low, rtol=1e-6, atol=1e-6)
+    assert found.predictions.shape == (0,)
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -147,8 +195,11 @@ def test_refusals_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     fair = cs.regression(X, T, C=0.05, nonneg=True)
     with pytest.raises(cs.InvalidInput, match="constraints"):
         cs.weight_range(cs.solve(fair), X)
-    with pytest.raises(cs.InvalidInput, match="kernel"):
-        cs.weight_range(cs.solve(cs.svm(X, Y, kernel="rbf")), X)
+    given = cs.solve(cs.svm(X @ X.T, Y, kernel="precomputed"))
+    with pytest.raises(cs.InvalidInput, match="Gram matrix of `solution` was given"):
+        cs.weight_range(given, X @ X.T)
+    with pytest.raises(cs.InvalidInput, match="4 features; 3"):
+        cs.weight_range(cs.solve(cs.svm(X, Y, kernel="rbf")), np.ones((2, 4)))
     with pytest.raises(cs.InvalidInput, match="4 features; 3"):
         cs.weight_range(solution, np.ones((2, 4)))
     with pytest.raises(cs.InvalidInput, match="low <= 1 <= high"):

@@ -101,6 +101,52 @@ def test_identities_against_the_dense_matrix(rng: np.random.Generator, intercept
 
 
 @pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("far", [0.0, 1e3])
+def test_inner_products_of_terms_are_within_their_reach(
+    rng: np.random.Generator, intercept: bool, far: float
+) -> None:
+    X, sign = points(rng, far=far), np.where(rng.random(N) < 0.4, -1.0, 1.0)
+    for function, exact in functions(X):
+        gram = Gram(Kernel(function), sign, intercept)
+        other = gram.at_points(np.arange(0, N, 3))
+        rows, others = np.arange(1, N, 2), np.array([4, 0, 7])
+        found = gram.inner_products(rows, other, others)
+        true = centred(exact, gram.kernel.centre) if intercept else exact
+        true = (sign[:, None] * true)[np.ix_(rows, other.index[others])]
+        reach = np.outer(gram.reaches[rows], other.reaches[others])
+        assert (np.abs(found - true) <= 8.0 * gram.forward_factor * reach).all()
+        assert (gram.reaches >= np.sqrt(gram.weighted_squares([1.0, 0.0])) * (1 - 1e-12)).all()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("far", [0.0, 1e3])
+def test_new_points_join_a_kernel(rng: np.random.Generator, far: float, sparse: bool) -> None:
+    """Values are those of the kernel on all of them, within the error that it says."""
+    X, new = points(rng, far=far), points(rng, 9, far=far)
+    both = np.vstack([X, new])
+    known = sp.csr_matrix(X) if sparse else X
+    for function in (
+        Rbf(known, 0.7), Polynomial(known, 0.5, 1.0, 3), Called(known, lambda a, b: a @ b.T, 1e-14)
+    ):
+        exact = {Rbf: rbf(both, both, 0.7), Polynomial: poly(both, both)}.get(
+            type(function), both.astype(np.longdouble) @ both.T
+        )
+        for given in (new, sp.csr_matrix(new)):
+            if isinstance(function, Called) and sparse:
+                continue  # its function returns a sparse matrix
+            joined = function.joined(given)
+            assert joined.size == N + 9
+            block, root = joined.block(np.arange(N + 9)), np.sqrt(np.diagonal(exact)).astype(float)
+            allowed = (joined.errors[:, None] + joined.errors) * np.outer(root, root)
+            assert (np.abs(block - exact) <= allowed * (1 + 1e-6)).all()
+    gram = Gram(Kernel(Rbf(known, 0.7)), None, True).with_points(new)
+    assert gram.shape == (N, N + 10)
+    assert gram.width == 3
+    with pytest.raises(InvalidInput, match="was given"):
+        Gram(Kernel(Precomputed(X @ X.T))).with_points(X @ X.T)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
 def test_margin_errors_are_bounds(
     rng: np.random.Generator, intercept: bool, scale: float

@@ -59,6 +59,10 @@ POINTS = (
     "::test_the_comparisons_of_a_point_in_any_place_leave_together"
 )
 grouped = of("data_changes/refits.py", POINTS)
+RANGES = "data_changes/test_weight_range.py::test_a_linear_kernel_has_the_ranges_of_its_rows"
+of_kernels = of("data_changes/reweight.py", RANGES)
+joined = of("designs/gram.py", "designs/test_gram.py::test_new_points_join_a_kernel")
+paired = of("designs/gram.py", RANGES)
 SCORES = "data_changes/test_several_classes.py"
 INSIDE_THE_SCORES = f"{SCORES}::test_scores_of_any_margins_inside_are_inside"
 ONE_SCORE = "estimators/test_leave_one_out.py::test_one_score_of_several_classes"
@@ -319,6 +323,17 @@ FAULTS = (
             "np.unique(np.where(own % width, own[0] // width, own // width), return_inverse=True)"
             " for own in self.entries",
             "a class without a point is decided with some of its comparisons still there"),
+    of_kernels("an intercept counted from the centre of fewer points", STALE,
+               "x[-1] = solution.intercept + wider.offset(x)", "pass",
+               "predictions over a range of weights are those of another intercept"),
+    joined("new points of a kernel that are not moved as the known ones", STALE,
+           "new = new - self._middle", "new = new - 0.5 * self._middle",
+           "kernel values of new points are those of others"),
+    paired("inner products of a kernel's points that are not centred", DROPPED,
+           "out -= means[points][:, None] + (means[columns] - self.kernel.square_of_centre)",
+           "pass", "a range beside an intercept is that of other points"),
+    paired("inner products of a kernel without the labels of terms", SIGN,
+           "out *= other.sign[others]", "pass", "a prediction is certain that is not"),
     paths("slopes of dependent rows that move with the others", SIGN,
           "np.append(-made[:, j], 1.0)", "np.append(made[:, j], 1.0)",
           "left-out terms of data with repeated rows are refitted without paths",
