@@ -198,7 +198,7 @@ def history(problem: Any) -> History:
     return known
 
 
-def on_trial(problem: Any, solver: str = "") -> bool:
+def on_trial(problem: Any) -> bool:
     """Whether `problem`, of which its size says that it is small, is screened all the same.
 
     What one call cannot earn many can: other values of a `Parameter`, or the objective of one row
@@ -207,7 +207,7 @@ def on_trial(problem: Any, solver: str = "") -> bool:
     known = history(problem)
     if known.trial_over or known.plain.usual < NO_QUICKER:
         return False
-    enough = OF_TRIAL + _to_load(measured(problem), solver)
+    enough = OF_TRIAL + _to_load(measured(problem))
     return known.tried.count > 0 or known.plain.seconds >= enough
 
 
@@ -324,7 +324,7 @@ def why_wait(problem: Any, solver: str = "") -> str:
         The one that was named.
     """
     size = measured(problem)
-    due = _to_load(size, solver)
+    due = _to_load(size)
     if not due:
         return ""
     if size.needs is not None and size.needs.unsure and not (size.compiled or size.low_rank):
@@ -344,8 +344,8 @@ def _imported() -> bool:
     return "cvxscreen.cvxpy_plugin.plugin" in sys.modules
 
 
-def _to_load(size: Size, solver: str) -> float:
+def _to_load(size: Size) -> float:
     """Seconds of plain solves that what screening would load is worth; 0 where it is loaded."""
     if loops_loaded() if size.compiled else _imported():
         return 0.0
-    return FIRST_COMPILED if size.compiled else size.first(solver)
+    return FIRST_COMPILED if size.compiled else size.first

@@ -253,7 +253,7 @@ def solve(
     if not useless and solved_by_first_steps(problem, request):
         return problem.value
     if not useless:
-        trial, began = on_trial(problem, request.named), thread_time()
+        trial, began = on_trial(problem), thread_time()
         value = supplied("cvxpy.screened")(problem, request)
         if trial:
             report = _report(problem)
@@ -531,7 +531,7 @@ class Request:
         name = self.named
         known = history(problem)
         useless = measured(problem).why_not(name, known.solving) or why_wait(problem, name)
-        if useless.startswith(SMALL) and on_trial(problem, name):
+        if useless.startswith(SMALL) and on_trial(problem):
             useless = ""
         useless = useless or known.why_not()
         return AS_IT_WAS if not useless and going_on(problem, self) else useless

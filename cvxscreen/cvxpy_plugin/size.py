@@ -80,23 +80,24 @@ soon done (absolute values with bounds, 5,500 x 1 to 5,500 x 4, estimated 0.06: 
 0.35 s for 0.08 to 0.13; one coordinate, 20,000 terms, estimated 0.2: 0.18 to 0.34 for 0.24 to 0.32,
 and then 0.01 for 0.2)."""
 
-FIRST, FIRST_OSQP, FIRST_COMPILED = 0.125, 0.2, 0.7
+FIRST, FIRST_COMPILED = 0.125, 0.7
 """Estimated seconds of plain solves from which on screening is worth what it loads, once in a
 process: the plugin, for what Clarabel solves (absolute and pinball losses with L1 norms, bounds
 or the simplex, `cvar`, hinges without squares; first calls, CPU, loaded: estimated 0.067, 4,000
 x 8 124 to 155 ms for 114 to 117; 0.098, 8,000 x 4 137 to 172 for 171 to 178; 0.15 to 0.2, 4,000
 x 20 and 2,500 x 30 108 to 155 for 197 to 480, in one of eleven cases 211 for 213, in one, the
-least of sums, 200 for 150) and for what OSQP does (squared hinges and Huber's loss with squares,
-first call, CPU, loaded: 3,000 x 20 250 to 310 ms for 110 to 140, estimated 120; 8,000 x 10 250
-to 280 for 200 to 250, estimated 190; hinges with squares: 1,000 x 10 170 for 160 to 170,
-estimated 160; 2,000 x 10 150 to 220 for 1,000, estimated 320), and, for problems that numpy's
-own solvers are not for, compiled loops besides (CPU, machine loaded: sparse hinges, 10 to 20
-entries a row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200 710 for 190, estimated 160;
-4,000 x 300 810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420, estimated 1,700; squares
-beside an L1 norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770 for 460, estimated
-280; 6,000 x 100 830 for 1,440, estimated 900). The second also for norms of residuals (8,000 x 14
-and 6,000 x 20, estimated 150 and 170: 150 to 220 for 130; 14,000 x 14, estimated 260, 150 for
-220)."""
+least of sums, 200 for 150) and for what OSQP does (first calls, CPU, loaded: squared hinges and
+Huber's loss with squares, estimated 0.08, 3,000 x 10 97 ms for 61; 0.12, 3,000 x 20 114 to 119 for
+82 to 100; 0.13, 4,000 x 15 118 for 105; 0.2, 5,000 x 20 134 for 169; without squares or beside an
+L1 norm, 0.16, 8,000 x 8 and 3,000 x 30 100 to 173 for 110 to 506; hinges and absolute values with
+squares, 0.13 to 0.18, 300 x 30 to 1,000 x 8 81 to 95 for 88 to 158; squares of 6,000 x 30 within
+bounds or beside an L1 norm, 0.14, 130 to 143 for 215 to 5,900), and, for problems that numpy's own
+solvers are not for, compiled loops besides (CPU, machine loaded: sparse hinges, 10 to 20 entries a
+row, 500 x 1,000 730 ms for 71, estimated 100; 1,000 x 200 710 for 190, estimated 160; 4,000 x 300
+810 for 970, estimated 700; 2,000 x 3,000 1,830 for 3,420, estimated 1,700; squares beside an L1
+norm, 200 x 1,000 810 for 620, estimated 500; 20,000 x 20 770 for 460, estimated 280; 6,000 x 100
+830 for 1,440, estimated 900). The first also for norms of residuals (3,000 x 30, estimated 0.135,
+128 ms for 109)."""
 
 NO_QUICKER = 0.01
 """Seconds below which a plain solve is none that screening would do in less, and does not count
@@ -512,16 +513,16 @@ class Size(NamedTuple):
             OF_PIECE * self.pieces,
         )
 
-    def first(self, solver: str = "") -> float:
-        """`FIRST`, for the solver of CVXPY that it would be."""
+    @property
+    def first(self) -> float:
+        """`FIRST`, or what stands in its place for what the problem needs."""
         if self.needs is not None and self.needs.first:
             return self.needs.first
         if self.norms:
             return FIRST_NORMS
         if self.nested:
             return FIRST_NESTED
-        of_squares = self.seconds_of_squares() > self.seconds(solver)
-        return FIRST_OSQP if self._osqp(solver) or of_squares else FIRST
+        return FIRST
 
     def _osqp(self, solver: str) -> bool:
         return solver.upper() == "OSQP" or (self.quadratic and not solver)

@@ -58,7 +58,7 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
         report = request.Report.of(problem)
         screened.append(report.recognised)
         assert report.recognised or "import" in report.reason
-    waiting = int(np.ceil(size.FIRST_OSQP / estimated)) - 1
+    waiting = int(np.ceil(size.FIRST / estimated)) - 1
     assert screened == [False] * waiting + [True] * (6 - waiting)
     assert 0 < waiting < 6
     monkeypatch.setattr(history.RENT, "paid", 0.0)
@@ -73,7 +73,7 @@ def test_the_first_small_problems_of_a_process_wait_for_no_import(
     assert history.RENT.paid == 0.0
 
 
-def test_what_clarabel_solves_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_takes_no_compiled_loops_waits_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """Losses without squares beside an L1 norm: at once where Clarabel takes long enough."""
     monkeypatch.setattr(history.RENT, "paid", 0.0)
     monkeypatch.setattr(history, "_imported", lambda: False)
