@@ -30,24 +30,34 @@ quick = cvxscreen.leave_one_out(solution, refit=False)
 print(left_out)
 
 # %%
-# Step 2: the balls of five support vectors, and where the optimum without each of them is.
+# Step 2: the balls of three support vectors, and where the optimum without each of them is.
 
 figure = empty_figure(3.6, 10.0)
 plane, margins = figure.subplots(1, 2)
 support = np.flatnonzero(~quick.unchanged)
 reach = alpha * np.linalg.norm(rows, axis=1)
-chosen = support[np.argsort(reach[support])][:: max(len(support) // 5, 1)][-5:]
-for i in chosen:
+optima = {i: cvxscreen.remove(solution, [i], tol=1e-12).solution.x for i in support}
+for i in support:
     centre = w - 0.5 * alpha[i] * rows[i]
-    without = cvxscreen.remove(solution, [i], tol=1e-12).solution.x
-    assert np.linalg.norm(without - centre) <= 0.5 * reach[i] * (1 + 1e-6) + 1e-6
-    plane.add_patch(
-        Circle(tuple(centre), 0.5 * reach[i], fill=False, edgecolor=LINES[2][2], linewidth=1.0)
-    )
-    plane.plot(*without, LINES[1][1], color=LINES[1][2], markersize=4)
-plane.plot([], [], color=LINES[2][2], linewidth=1.0, label="ball without one sample")
-plane.plot([], [], LINES[1][1], color=LINES[1][2], markersize=4, linestyle="none",
-           label="optimum without it")
+    assert np.linalg.norm(optima[i] - centre) <= 0.5 * reach[i] * (1 + 1e-6) + 1e-6
+
+# Those that move the optimum farthest, in different directions: each ball with its optimum.
+moves = np.array([optima[i] - w for i in support])
+farthest = np.argsort(-np.linalg.norm(moves, axis=1))
+angles = np.arctan2(*moves.T)
+picked: list[int] = []
+for k in farthest:
+    if len(picked) < 3 and all(np.cos(angles[k] - angles[other]) < 0.9 for other in picked):
+        picked.append(k)
+chosen = support[picked]
+for i, (line, marker, colour) in zip(chosen, LINES[1:], strict=False):
+    centre = w - 0.5 * alpha[i] * rows[i]
+    plane.add_patch(Circle(
+        tuple(centre), 0.5 * reach[i], fill=False, edgecolor=colour, linestyle=line, linewidth=1.2
+    ))
+    plane.plot(*optima[i], marker, color=colour, markersize=5)
+    plane.plot([], [], line, marker=marker, color=colour, linewidth=1.2, markersize=5,
+               label=f"without sample {i}: ball, optimum")
 plane.plot(*w, "*", color=INK, markersize=11, linestyle="none", label="optimum with all")
 middles, radii = w - 0.5 * alpha[chosen, None] * rows[chosen], 0.55 * reach[chosen, None]
 plane.set_xlim((middles - radii)[:, 0].min(), (middles + radii)[:, 0].max())
