@@ -198,7 +198,10 @@ class LeavesOut(ScreenedModel):
         *,
         groups: ArrayLike | None = None,
         refit: bool = True,
+        accuracy: float | None = None,
         n_jobs: int = 1,
+        progress: bool = False,
+        time_limit: float | None = None,
     ) -> LeaveOneOut:
         """What the model predicts of each sample when fitted without it; certified.
 
@@ -213,8 +216,14 @@ class LeavesOut(ScreenedModel):
             ``LeaveOneGroupOut``.
         refit : bool
             Whether to fit again without the samples that one pass over the data does not decide.
+        accuracy : float, optional
+            For residuals: intervals no wider than this need no fit; see `cvxscreen.leave_one_out`.
         n_jobs : int
             Threads for these fits.
+        progress : bool
+            Whether to show how many of them are done.
+        time_limit : float, optional
+            Wall seconds after which none of them begins; so does Ctrl-C.
 
         Returns
         -------
@@ -239,10 +248,13 @@ class LeavesOut(ScreenedModel):
         if len(found) > 1:
             return classes_left_out(
                 found, model._scores(target), refit=refit, mode=model.mode, n_jobs=n_jobs,
-                labels=labels,
+                progress=progress, time_limit=time_limit, labels=labels,
             )
         [solution] = found
-        return leave_one_out(solution, refit=refit, mode=model.mode, n_jobs=n_jobs, groups=labels)
+        return leave_one_out(
+            solution, refit=refit, accuracy=accuracy, mode=model.mode, n_jobs=n_jobs,
+            progress=progress, time_limit=time_limit, groups=labels,
+        )
 
     def _unfitted(self) -> LeavesOut:
         """The model to fit, which this call may change."""

@@ -68,6 +68,20 @@ def test_the_score_is_that_of_leave_one_out_cross_validation() -> None:
     found = model.leave_one_out(X, T)
     width = float((found.high - found.low).mean())
     assert found.score <= expected + 1e-9 <= found.score + width + 2e-9
+    fine = model.leave_one_out(X, T, accuracy=1e-4)
+    assert (fine.high - fine.low).max() <= 1e-4
+    assert fine.score == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_limit_keeps_what_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    classes = np.where(X[:, 0] > 0.5, "a", np.where(Y > 0, "b", "c"))
+    for y in (Y, classes):
+        cut = ScreenedSVC(0.5).leave_one_out(X, y, time_limit=1e-9)
+        assert not cut.finished
+        whole = ScreenedSVC(0.5).leave_one_out(X, y, progress=True)
+        assert whole.finished
+        assert cut.errors[0] <= whole.errors[0] <= whole.errors[1] <= cut.errors[1]
+        assert "refits" in capsys.readouterr().err
 
 
 def test_a_score_of_one_pass_is_never_too_good() -> None:
