@@ -53,16 +53,18 @@ from .data_changes.bootstrap import (
     Bootstrap as Bootstrap,
     bootstrap as bootstrap,
 )
+from .data_changes.influence import (
+    Influence as Influence,
+    influence as influence,
+)
 from .data_changes.leave_one_out import (
     LeaveOneOut as LeaveOneOut,
     leave_one_out as leave_one_out,
 )
 from .data_changes.reweight import (
     DataChange as DataChange,
-    Influence as Influence,
     WeightRange as WeightRange,
     add as add,
-    influence as influence,
     remove as remove,
     reweight as reweight,
     weight_range as weight_range,

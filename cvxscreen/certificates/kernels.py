@@ -202,6 +202,8 @@ class LeftOutProofs(NamedTuple):
         Which gaps are within the tolerance.
     moved : array of int
         Terms that one of the others takes to be on a piece on which they are not.
+    answers : array, shape (K, d), optional
+        The answers themselves, of rows.
     """
 
     margins: Array
@@ -210,6 +212,7 @@ class LeftOutProofs(NamedTuple):
     relative_gap: Array
     ok: Mask
     moved: Index
+    answers: Array | None = None
 
 
 MOST_AT_KINKS = 2000

@@ -860,7 +860,7 @@ def _proofs(
     error = error + rounding * problem.sizes[index]
     relative = np.where(np.isfinite(error), relative, np.inf)
     none = np.zeros(0, dtype=np.intp)
-    return LeftOutProofs(margins, error, gap, relative, relative <= tol, none)
+    return LeftOutProofs(margins, error, gap, relative, relative <= tol, none, X)
 
 
 def row_solvers(
@@ -952,7 +952,7 @@ class Solver(Protocol):
 
 
 def left_out_of(
-    solvers: Sequence[Solver], index: Index, enough: float = 0.0
+    solvers: Sequence[Solver], index: Index, enough: float = 0.0, answers: Array | None = None
 ) -> tuple[Array, Array, NDArray[np.bool_]]:
     """The margin of each term of `index` at the optimum without it.
 
@@ -963,6 +963,8 @@ def left_out_of(
     enough : float
         Relative gap that will do where no solver comes to its own tolerance, as where the rounding
         of large slopes is more than that.
+    answers : array, shape (K, d), optional
+        Filled with the answers, of rows.
 
     Returns
     -------
@@ -985,6 +987,8 @@ def left_out_of(
             now = waiting[better]
             margins[now], error[now] = proofs.margins[better], proofs.error[better]
             relative[now], ok[now] = proofs.relative_gap[better], proofs.ok[better]
+            if answers is not None and proofs.answers is not None:
+                answers[now] = proofs.answers[better]
             more = np.union1d(near, proofs.moved) if len(proofs.moved) else near
             if len(more) == len(near):
                 break
@@ -1053,6 +1057,29 @@ def refits_of_terms(
     yield from in_order(
         problem, len(terms), one, block if blocks or wide else None, n_jobs, size=size, own=own
     )
+
+
+def moves_without(solution: Solution, terms: Index, tol: float) -> Array:
+    """How far the optimum without each of `terms` is from that of all, in the norm of M.
+
+    NaN where no block of refits is certified to `tol`, or the problem takes none. Paths begin from
+    the optimum of all up to rounding, and are measured from there.
+    """
+    problem, out = solution.problem, np.full(len(terms), np.nan)
+    plain = problem.side is None and problem.penalty is None
+    if not (len(terms) and plain and compiled_path(problem, "auto", many=True)):
+        return out
+    if not in_blocks(problem):
+        return out
+    solvers, size = row_solvers(solution, min(tol, BALL), len(terms)), at_once(problem)
+    x = next((solver.at.x for solver in solvers if isinstance(solver, AlongPaths)), solution.x)
+    for start in range(0, len(terms), size):
+        index = terms[start:start + size]
+        X = np.empty((len(index), problem.d))
+        ok = left_out_of(solvers, index, tol, X)[2]
+        moved = np.square(X - x) @ problem.quadratic.diagonal
+        out[start:start + size] = np.where(ok, np.sqrt(moved), np.nan)
+    return out
 
 
 class Groups:

@@ -1,4 +1,4 @@
-"""`reweight`, `remove`, `add`, `influence`, `bootstrap`: the fits they promise, their proofs."""
+"""`reweight`, `remove`, `add`, `bootstrap`: the fits they promise, their proofs."""
 
 from __future__ import annotations
 
@@ -108,31 +108,6 @@ def test_the_ball_is_attained_by_a_term_orthogonal_to_the_others() -> None:
     change = cs.reweight(solution, np.append(np.ones(40), 0.0), tol=1e-12)
     assert abs(change.solution.x[2]) < 1e-9
     assert change.low[40] == pytest.approx(0.0, abs=1e-5)
-
-
-def test_influence_bounds_what_refits_find() -> None:
-    solution = cs.solve(cs.svm(X, Y, C=0.5), tol=1e-11)
-    found = cs.influence(solution, refit=60)
-    assert (found.distance <= found.bound + 1e-6).all()
-    assert (found.bound[solution.screening.zero] == 0).all()
-    assert (found.distance > 0.4 * found.bound).any()
-    assert "without influence" in str(found)
-    some = cs.influence(solution, refit=3)
-    assert (~np.isnan(some.distance)).sum() == 3
-
-
-@pytest.mark.parametrize("name", ["intercept", "smoothed", "quantile", "elastic net", "kernel"])
-def test_influence_beside_an_intercept_under_penalties_and_of_kernels(name: str) -> None:
-    solution = cs.solve(EVERY[name](), tol=1e-11)
-    found = cs.influence(solution)
-    free = solution.problem.quadratic.free
-    for i in range(0, 60, 6):
-        weights = (np.arange(60) != i).astype(float)
-        without = cs.reweight(solution, weights, tol=1e-12).solution
-        away = solution.problem.quadratic.norm(without.x - solution.x)
-        assert away <= found.bound[i] + 1e-5 * (1.0 + away)
-    assert np.isfinite(found.bound).any()
-    assert free.any() == (name not in ("elastic net", "kernel"))
 
 
 @pytest.mark.parametrize("name", ["hinge", "quantile", "csr", "elastic net"])

@@ -59,6 +59,8 @@ POINTS = (
     "::test_the_comparisons_of_a_point_in_any_place_leave_together"
 )
 grouped = of("data_changes/refits.py", POINTS)
+moves = of("data_changes/refits.py", "data_changes/test_influence.py"
+           "::test_blocks_find_the_distances_of_refits_made_alone")
 RANGES = "data_changes/test_weight_range.py::test_a_linear_kernel_has_the_ranges_of_its_rows"
 of_kernels = of("data_changes/reweight.py", RANGES)
 joined = of("designs/gram.py", "designs/test_gram.py::test_new_points_join_a_kernel")
@@ -115,7 +117,7 @@ FAULTS = (
     left_out("an influence without the ball's radius", DROPPED,
              "(half + np.sqrt(up(1.0) * terms + half * half))", "half",
              "terms move the optimum further than their bound",
-             "data_changes/test_reweight.py::test_influence_bounds_what_refits_find"),
+             "data_changes/test_influence.py::test_influence_bounds_what_refits_find"),
     left_out("an influence in 0.99 of its ball", SHRUNK,
              "return np.asarray(up(1.0, d + 32) * (half", "return np.asarray(0.99 * (half",
              "terms move the optimum further than their bound", DISTANCE),
@@ -323,6 +325,10 @@ FAULTS = (
             "np.unique(np.where(own % width, own[0] // width, own // width), return_inverse=True)"
             " for own in self.entries",
             "a class without a point is decided with some of its comparisons still there"),
+    moves("distances between optima with the intercept in them", DROPPED,
+          "moved = np.square(X - x) @ problem.quadratic.diagonal",
+          "moved = np.square(X - x).sum(axis=1)",
+          "a term moves the optimum by more than its bound says"),
     of_kernels("an intercept counted from the centre of fewer points", STALE,
                "x[-1] = solution.intercept + wider.offset(x)", "pass",
                "predictions over a range of weights are those of another intercept"),
