@@ -1482,18 +1482,47 @@ def bounding_box(problem: Problem) -> tuple[Array, Array]:
         _within_bounds(columns, factors, least[alone], most[alone], low, high)
         rest = np.delete(np.arange(len(hard)), alone)
         hard, least, most = hard[rest], least[rest], most[rest]
-    if 0 < len(hard) * d <= _MOST_ENTRIES:
-        parts.append(_RowBounds.of(problem.design.rows_csr(hard), least, most))
-    for _ in range(_BOX_ROUNDS if parts else 0):
-        before = low.copy(), high.copy()
-        for part in parts:
-            part.tighten(low, high)
-        if norms is not None:
-            most = (norms.scales * high[norms.heads])[norms.owner]
-            _within_bounds(norms.coordinates, norms.factors, -most, most, low, high)
-        if np.array_equal(before[0], low) and np.array_equal(before[1], high):
+    step = -(-len(hard) // (ALONE * d))
+    # Of many rows of data a few bound about as much, all of them what these leave endless.
+    for some in (slice(None, None, step or 1), slice(None)):
+        if 0 < len(hard) * d <= _MOST_ENTRIES:
+            rows = problem.design.rows_csr(hard[some])
+            parts.append(_RowBounds.of(rows, least[some], most[some]))
+        for _ in range(_BOX_ROUNDS if parts else 0):
+            before = low.copy(), high.copy()
+            for part in parts:
+                part.tighten(low, high)
+            if norms is not None:
+                reach = (norms.scales * high[norms.heads])[norms.owner]
+                _within_bounds(norms.coordinates, norms.factors, -reach, reach, low, high)
+            if np.array_equal(before[0], low) and np.array_equal(before[1], high):
+                break
+        if step <= 1 or not _may_end(problem, hard, least, most, low, high):
             break
     return low, high
+
+
+_MANY_ENDLESS = 20
+"""Coordinates without an end of the box of which each is looked at, whether a row may say one."""
+
+
+def _may_end(
+    problem: Problem, rows: Index, least: Array, most: Array, low: Array, high: Array
+) -> bool:
+    """Whether rows ``least <= <a, x> <= most`` of the data may bound what the box leaves endless.
+
+    By the signs of their entries: whatever losses lie below ``t`` says nothing of t from above.
+    """
+    endless = np.flatnonzero(np.isinf(low) | np.isinf(high))
+    if len(endless) > _MANY_ENDLESS:
+        return True
+    for j in endless:
+        column = problem.design.column(int(j))[rows]
+        rising = ((column > 0.0) & np.isfinite(least)) | ((column < 0.0) & np.isfinite(most))
+        falling = ((column < 0.0) & np.isfinite(least)) | ((column > 0.0) & np.isfinite(most))
+        if (np.isinf(low[j]) and rising.any()) or (np.isinf(high[j]) and falling.any()):
+            return True
+    return False
 
 
 def _within_bounds(

@@ -500,6 +500,50 @@ def test_terms_that_are_constraints_bound_coordinates_too() -> None:
     assert (high >= [3.0, 4.0]).all()
 
 
+@pytest.mark.parametrize("bounded", ["by the constraints", "by some rows", "by one row", "never"])
+def test_of_many_rows_as_few_are_looked_at_as_bound_the_box(
+    bounded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """100 losses of two coordinates below a level t: all of them where one may bound what is left.
+
+    The first ones lie highest, t = 1 where both coordinates are at their lower ends.
+    """
+    looked: list[int] = []
+    rows_csr = Rows.rows_csr
+    monkeypatch.setattr(Rows, "rows_csr", lambda s, i: looked.append(len(i)) or rows_csr(s, i))
+    rng = np.random.default_rng(5)
+    rows = np.hstack([rng.uniform(0.5, 1.0, (100, 2)), -np.ones((100, 1))])
+    rows[:25, :2] = 1.0
+    top = np.where(np.arange(100) < 25, -3.0, -0.1)
+    if bounded == "by one row":
+        rows[17], top[17] = [0.3, 0.2, 1.0], 0.6
+    box = sp.csr_array(np.vstack([np.eye(2, 3), -np.eye(2, 3)]))
+    side = SideConstraints(box, [1.0, 1.0, 1.0, 1.0], (("nonneg", 4),))
+    if bounded == "by the constraints":
+        more = sp.csr_array([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0]])
+        both = sp.vstack([box, more], format="csr")
+        side = SideConstraints(both, [1.0, 1.0, 1.0, 1.0, 5.0, 5.0], (("nonneg", 6),))
+    if bounded == "never":
+        side = SideConstraints(box[:2], [1.0, 1.0], (("nonneg", 2),))
+    problem = Problem(
+        Rows(rows), Losses(top, 0.0, 0.0, 0.0, np.inf), Quadratic(np.zeros(3)), np.ones(3),
+        side=side,
+    )
+    low, high = module.bounding_box(problem)
+    few = bounded in ("by the constraints", "by some rows")
+    assert all(count <= module.ALONE * 3 for count in looked) == few
+    assert max(looked) == (25 if few else 100)
+    assert (low[:2] <= -1.0).all()
+    assert np.isfinite(low[2])
+    assert low[2] <= 1.0
+    assert np.isinf(high[2]) == (bounded in ("by some rows", "never"))
+    if bounded == "by one row":
+        assert 1.1 <= high[2] <= 1.1 + 1e-12
+    for x in rng.uniform(-1.0, 1.0, (200, 3)) * [1.0, 1.0, 5.0]:
+        if (rows @ x <= top).all() and (side.slack(x) >= 0.0).all():
+            assert ((low <= x) & (x <= high)).all()
+
+
 def boxed(side: SideConstraints, d: int) -> tuple[Any, Any]:
     problem = Problem(
         Rows(np.zeros((1, d))), Losses([0.0], 0.0, 0.0, [0.0], [1.0]), Quadratic(np.zeros(d)),
