@@ -48,8 +48,8 @@ class KernelParts(Immutable):
     Attributes
     ----------
     whole : Problem
-        Over all N points, whose kernel is `filled`: losses are of points, the same in every problem
-        that has them.
+        Over all N points: losses are of points, the same in every problem that has them. Where
+        there is another problem than that of all points its kernel is `filled`.
     index : array of int, shape (m,)
         The point of each term; no point twice in one problem.
     sign : array, shape (m,)
@@ -79,9 +79,9 @@ class KernelParts(Immutable):
         return len(self.first) - 1
 
     @cached_property
-    def matrix(self) -> Array:
-        """Kernel values of all pairs of points."""
-        return cast(Array, self.gram.kernel.matrix())
+    def matrix(self) -> Array | None:
+        """Kernel values of all pairs of points, if they have been evaluated."""
+        return self.gram.kernel.matrix()
 
     def problem(self, k: int) -> Problem:
         """Problem k, its coordinates the coefficients of all N points."""
@@ -117,7 +117,10 @@ def margins(parts: KernelParts, c: Array, b: Array) -> tuple[Array, Array, Array
     u = np.empty(len(c))
     for k in range(len(parts)):
         own = parts.terms(k)
-        products(parts.matrix, index[own], c[own], u[own])
+        if parts.matrix is None:
+            u[own] = parts.gram.kernel.product(c[own], remember=False)
+        else:
+            products(parts.matrix, index[own], c[own], u[own])
     level = np.repeat(b, sizes)
     roots = np.sqrt(parts.squares)[index] * (1.0 + 4.0 * UNIT)
     near = parts.gram.kernel.function.errors[index]

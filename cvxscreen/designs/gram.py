@@ -22,14 +22,14 @@ products in chunks: nothing larger than that cache is ever stored, whatever the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from itertools import pairwise
 from threading import RLock
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -41,6 +41,7 @@ from cvxscreen._support.limits import blas_threads, require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.designs.rows import UNDERFLOWN
+from cvxscreen.designs.rows_on_demand import KernelPoints, RowsOnDemand
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -84,6 +85,11 @@ class KernelFunction(Protocol):
 
     def joined(self, points: Any) -> KernelFunction:
         """The same on its points and, after them, on new ones."""
+        ...
+
+    @property
+    def source(self) -> KernelPoints | None:
+        """What compiled loops evaluate single rows from; None where blocks of them are quicker."""
         ...
 
 
@@ -172,6 +178,13 @@ class Rbf(Immutable):
             new = new - self._middle  # type: ignore[attr-defined]
         return Rbf(_stacked(self.points, new), self.gamma)
 
+    @property
+    def source(self) -> KernelPoints | None:
+        """See `KernelFunction.source`; None for sparse points, and many features."""
+        if sp.issparse(self.points) or self.points.shape[1] > FEW_FEATURES:
+            return None
+        return KernelPoints.of(self.points, self._squares, self.gamma)
+
     def _finish(self, out: Array, left: Array, right: Array) -> Array:
         exponents(out, self.gamma, left, right)
         return np.exp(out, out=out)
@@ -180,6 +193,7 @@ class Rbf(Immutable):
 class Polynomial(Immutable):
     """``(gamma <x, z> + coef0)^degree``; the linear kernel is its first degree."""
 
+    source: ClassVar[None] = None
     points: Any
     gamma: float = 1.0
     coef0: float = 0.0
@@ -230,6 +244,7 @@ class Polynomial(Immutable):
 class Precomputed(Immutable):
     """A symmetric Gram matrix, held by reference; `error` bounds its relative asymmetry."""
 
+    source: ClassVar[None] = None
     matrix: NDArray[Any]
     error: float = 0.0
 
@@ -274,6 +289,7 @@ class Precomputed(Immutable):
 class Called(Immutable):
     """Any ``function(A, B) -> matrix`` of two blocks of points; its values count as given."""
 
+    source: ClassVar[None] = None
     points: Any
     function: Callable[[Any, Any], Any]
     error: float = 0.0
@@ -374,6 +390,9 @@ SMALL = 2**20
 """Numbers that the points have, up to which BLAS evaluates `ROWS` rows in one thread: 5 ms at most,
 and the exponentials, which have one thread anyway, take as long up to some 100 features. With two
 threads on two busy cores 21 problems of 660 x 19 took 15 times the CPU seconds."""
+FEW_FEATURES = 64
+"""Features up to which a loop evaluates single rows about as fast as they are in blocks: relative
+to all rows at once an entry takes 2 to 4 times as long up to 64, 4 to 8 at 160, 8 to 11 at 320."""
 LEAST_ROWS = 16
 """A cache must hold at least so many rows."""
 
@@ -502,6 +521,26 @@ class Kernel:
         other = copy(self)
         other._lock, other._memo, other.evaluations = RLock(), [], 0
         return other
+
+    @contextmanager
+    def on_demand(self) -> Iterator[RowsOnDemand]:
+        """The whole matrix for a compiled loop, with the room that there is in the cache.
+
+        The rows that the loop has wanted are in the cache afterwards. There is no room where loops
+        cannot evaluate rows, or those in the cache have not come one after another.
+        """
+        with self._lock:
+            source, known = self.function.source, self.known
+            if source is None or not (self._owner[:known] >= 0).all():
+                yield RowsOnDemand.without_room(self.size)
+                return
+            slot = self._slot.copy()
+            yield RowsOnDemand.evaluated(source, self._store, slot, known)
+            new = np.flatnonzero(slot >= known)
+            self._clock += 1
+            self._owner[slot[new]], self._slot[:] = new, slot
+            self._used[slot[new]] = self._clock
+            self.evaluations += len(new) * self.size
 
     @_alone
     def fetch(self, rows: Index) -> None:

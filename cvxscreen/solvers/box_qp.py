@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy.linalg import lapack
 
 from cvxscreen._support.compiled import CONTRACT, compiled, read_only
+from cvxscreen.designs.rows_on_demand import RowsOnDemand, want_row
 
 Array = NDArray[np.float64]
 
@@ -78,7 +79,7 @@ class BoxQp:
         """
         descend = descend_pairs if self.balanced else descend_singles
         terms = BoxTerms.of(self.lo, self.hi, self.e, self.q, self.K.diagonal())
-        rows = MatrixRows.of(self.K)
+        rows = RowsOnDemand.of(self.K)
         m, steps, before, idle, followed = len(self.c), 0, float("inf"), 0, False
         turn = 1000 + 10 * m if turn is None else turn
         for _ in range(CYCLES):
@@ -208,40 +209,6 @@ class BoxTerms(NamedTuple):
         return cls(lo, hi, e, q, diagonal + q, *np.empty((3, len(lo))))
 
 
-class MatrixRows(NamedTuple):
-    """A symmetric matrix, the rows of which are copied from a larger one when they are wanted.
-
-    Attributes
-    ----------
-    K : array, shape (m, m)
-    there : mask, shape (m,)
-        Rows of K that have been copied.
-    larger : array, shape (N, N)
-    places : array of int, shape (m,)
-        Where the rows and columns of K are in it.
-    """
-
-    K: Array
-    there: NDArray[np.bool_]
-    larger: Array
-    places: NDArray[np.intp]
-
-    @classmethod
-    def of(cls, K: Array) -> MatrixRows:
-        """The matrix `K`, which lies there whole."""
-        return cls(K, np.ones(len(K), dtype=np.bool_), K, np.zeros(0, dtype=np.intp))
-
-
-@compiled(allocates=False)
-def want_row(k: int, rows: MatrixRows) -> None:
-    """Copy row k from the larger matrix, unless it is there already."""
-    if not rows.there[k]:
-        row, source, places = rows.K[k], rows.larger[rows.places[k]], rows.places
-        for j in range(len(row)):
-            row[j] = source[places[j]]
-        rows.there[k] = True
-
-
 @compiled(allocates=False, alone=False)
 def place(k: int, value: float, c: Array, terms: BoxTerms) -> float:
     """Let ``c_k`` be `value`; returns by how much it has changed."""
@@ -319,12 +286,13 @@ def score_partners(F: Array, least: float, own: float, row: Array, terms: BoxTer
 
 @compiled(fastmath=CONTRACT, allocates=False)
 def descend_pairs(
-    rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+    rows: RowsOnDemand, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
     """Two coordinates at a time, their sum kept; partners by the largest predicted decrease.
 
     (Fan, Chen and Lin 2005, the rule of LIBSVM.) c and ``F = K c + f`` change in place. Ends at a
-    violation of `eps` or after `limit` steps; returns the steps taken and the last violation.
+    violation of `eps`, after `limit` steps, or where there is no room for a row that is wanted;
+    returns the steps taken and the last violation.
     """
     m = len(c)
     if m == 0:
@@ -340,11 +308,16 @@ def descend_pairs(
         i = first_of(least, terms.score)
         if i < 0:
             return step, violation
-        want_row(i, rows)
-        row = rows.K[i]
+        at = want_row(i, rows)
+        if at < 0:
+            return step, violation
+        row = rows.K[at]
         top = score_partners(F, least, terms.own[i], row, terms)
         j = first_of(top, terms.score)
         if j < 0 or not top > 0.0:
+            return step, violation
+        at = want_row(j, rows)
+        if at < 0:
             return step, violation
         size = top / (F[j] + terms.fall[j] - least)
         first, second = c[i], c[j]
@@ -354,8 +327,7 @@ def descend_pairs(
         elif up - first > second - down:
             up = first + (second - down)
         a, b = place(i, up, c, terms), place(j, down, c, terms)
-        want_row(j, rows)
-        other = rows.K[j]
+        other = rows.K[at]
     return limit, violation
 
 
@@ -378,7 +350,7 @@ def advance_single(F: Array, a: float, row: Array, terms: BoxTerms) -> tuple[flo
 
 @compiled(fastmath=CONTRACT, allocates=False)
 def descend_singles(
-    rows: MatrixRows, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
+    rows: RowsOnDemand, F: Array, c: Array, terms: BoxTerms, eps: float, limit: int
 ) -> tuple[int, float]:
     """One coordinate at a time, the one with the largest predicted decrease; as `descend_pairs`."""
     m = len(c)
@@ -394,8 +366,10 @@ def descend_singles(
         i = first_of(top, terms.score)
         if i < 0 or not top > 0.0:
             return step, violation
-        want_row(i, rows)
-        row, up = rows.K[i], F[i] + terms.rise[i]
+        at = want_row(i, rows)
+        if at < 0:
+            return step, violation
+        row, up = rows.K[at], F[i] + terms.rise[i]
         slope = up if up < 0.0 else F[i] + terms.fall[i]
         a = place(i, towards(c[i], -slope / (terms.own[i] + 1e-300), i, terms), c, terms)
     return limit, violation

@@ -97,11 +97,15 @@ def solve_problem(
     plain = start is None and bounds is None and mode == "certified" and on_round is None
     plain = plain and (limits is UNLIMITED or is_far(limits, problem))
     suits = plain and left_to_us(solver) and asked.on_path
+    found: Solution | None = None
+    waits = False
     if suits:
         found = _without_the_loop(asked, tol, chosen, kept)
-    else:
-        with_kernel = plain and left_to_us(solver) and has_kernel(problem)
-        found = solve_with_kernel(problem, tol, chosen) if with_kernel else None
+    elif plain and left_to_us(solver) and has_kernel(problem):
+        from cvxscreen.solvers.smo import DEMAND_CLOCK
+
+        found, start = solve_with_kernel(problem, tol, chosen)
+        waits = not DEMAND_CLOCK.bought
     if found is not None:
         return found
     soon = plain and left_to_us(solver) and newton_before_loops(problem)
@@ -121,7 +125,7 @@ def solve_problem(
             )
     from cvxscreen.solvers.loop import solve_screened
 
-    with charged() if suits else nullcontext():
+    with charged() if suits else DEMAND_CLOCK.rent() if waits else nullcontext():
         solution = solve_screened(
             problem,
             None if free else inner,
@@ -397,23 +401,28 @@ def _uncompiled(
     return _certified(asked, (x, theta), tol, bounds, info, times)
 
 
-def solve_with_kernel(problem: Problem, tol: float, bounds: tuple[Bound, ...]) -> Solution | None:
-    """The same for a kernel problem of few points, over its whole matrix."""
+def solve_with_kernel(
+    problem: Problem, tol: float, bounds: tuple[Bound, ...]
+) -> tuple[Solution | None, Start | None]:
+    """The same for a kernel problem of few points, or of few support vectors among many.
+
+    Where that is no answer, a start for the loop, if there is one.
+    """
     from cvxscreen.solvers.smo import alone, solve_parts
 
     began = perf_counter()
     parts = alone(problem)
     if parts is None:
-        return None
+        return None, None
     c, intercepts, (proof,) = solve_parts(parts, tol)
-    if not proof.ok:
-        return None
-    x = c
+    x, theta = c, -parts.sign * c
     if parts.gram.intercept:
         x = np.append(c, intercepts[0] + parts.gram.offset(c))
+    if not proof.ok:
+        return None, Start(x, theta) if c.any() and np.isfinite(proof.gap) else None
     spent = perf_counter() - began
-    answer = Answer(problem, x, -parts.sign * c, np.zeros(0), proof, Passes())
-    return _solution(answer, bounds, {}, {}, (began, spent))
+    answer = Answer(problem, x, theta, np.zeros(0), proof, Passes())
+    return _solution(answer, bounds, {}, {}, (began, spent)), None
 
 
 def _certified(

@@ -199,7 +199,7 @@ def test_every_step_is_the_best_of_its_rule(balanced: bool, dead: float) -> None
         for k, sign in moves.items():
             expected[k] += sign * size
         before = F.copy()
-        steps, _ = descend(box_qp.MatrixRows.of(K), F, c, terms, 1e-9, 1)
+        steps, _ = descend(box_qp.RowsOnDemand.of(K), F, c, terms, 1e-9, 1)
         if not steps:
             break
         np.testing.assert_allclose(c, expected, rtol=0, atol=1e-12)

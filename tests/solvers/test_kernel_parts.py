@@ -9,7 +9,6 @@ import cvxscreen
 from cvxscreen.certificates.kernels import KernelParts, certify_parts
 from cvxscreen.estimators import ScreenedSVC, classifier
 from cvxscreen.solvers import smo
-from cvxscreen.solvers.box_qp import MatrixRows, want_row
 from cvxscreen.solvers.smo import solve_parts
 
 
@@ -50,20 +49,6 @@ def test_where_coordinate_descent_gets_stuck_newton_steps_go_on() -> None:
     parts = against_the_rest(240, 1e4, "hinge", True, gamma=1e-2)
     _, _, proofs = solve_parts(parts, 1e-6)
     assert all(proof.ok for proof in proofs)
-
-
-def test_rows_are_copied_once_and_are_those_of_the_matrix() -> None:
-    rng = np.random.default_rng(0)
-    larger = rng.standard_normal((7, 7))
-    larger, index = larger + larger.T, np.array([5, 0, 3])
-    rows = MatrixRows(np.full((3, 3), np.nan), np.zeros(3, dtype=np.bool_), larger, index)
-    want_row(1, rows)
-    assert rows.there.tolist() == [False, True, False]
-    assert np.array_equal(rows.K[1], larger[0, index])
-    assert np.isnan(rows.K[2]).all()
-    rows.K[1] = 4.0
-    want_row(1, rows)
-    assert (rows.K[1] == 4.0).all()
 
 
 @pytest.mark.parametrize("multi_class", ["ovr", "ovo"])

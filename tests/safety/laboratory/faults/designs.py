@@ -15,6 +15,8 @@ shifted = of("certificates/certificate.py",
              "certificates/test_far_from_zero.py::test_what_is_left_as_it_is")
 gram = of("designs/gram.py", "designs/test_gram.py::test_identities_against_the_dense_matrix",
           ERRORS)
+demanded = of("designs/rows_on_demand.py", "designs/test_rows_on_demand.py")
+cached = of("designs/gram.py", "designs/test_rows_on_demand.py")
 quadratic = of("core/problem.py",
                "designs/test_rounding.py::test_norms_of_a_dense_quadratic_are_not_too_small",
                "core/test_problem.py::test_the_floor_is_below_every_eigenvalue",
@@ -26,6 +28,21 @@ balance = of("certificates/certificate.py",
              "certificates/test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance")
 
 FAULTS = (
+    demanded("the other point's norm", DROPPED, " - gamma * squares[j]", "",
+             "rows of a kernel are those of other points",
+             "designs/test_rows_on_demand.py::test_evaluated_rows_are_within_their_error_of_the_exact_ones"),
+    demanded("which row came", SWAPPED, "rows.slot[k], rows.arrived[0] = place, place + 1",
+             "rows.slot[k], rows.arrived[0] = place - 1, place + 1",
+             "rows of a kernel are taken for others",
+             "designs/test_rows_on_demand.py::test_what_came_is_in_the_cache_and_no_more"),
+    cached("whose rows came", SWAPPED, "self._owner[slot[new]], self._slot[:] = new, slot",
+           "self._owner[slot[new]], self._slot[new] = new, slot[new][::-1]",
+           "rows of the cache are taken for others",
+           "designs/test_rows_on_demand.py::test_what_came_is_in_the_cache_and_no_more"),
+    cached("rows that took the places of others", DROPPED,
+           " or not (self._owner[:known] >= 0).all()", "",
+           "a loop overwrites rows of the cache",
+           "designs/test_rows_on_demand.py::test_rows_that_have_taken_the_places_of_others_leave_no_room"),
     rows("blocks of rows in a pull", SLACK,
          "depth = min(n, _BLOCK_ROWS) + n // _BLOCK_ROWS + 1\n"
          "        return gamma(depth + 4 + self.roundings)",
