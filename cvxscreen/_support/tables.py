@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cvxscreen.errors import MissingDependency
 
 _SHOWN = 4
 """Lines of a record's text that its one-line form takes."""
@@ -49,6 +52,23 @@ def fields(pairs: Iterable[tuple[str, object]], title: str = "") -> str:
     lines = [title] if title else []
     lines += [f"  {name.ljust(width)}  {value}" for name, value in items]
     return "\n".join(lines)
+
+
+def data_frame(columns: Any) -> Any:
+    """A pandas DataFrame of rows or columns.
+
+    Raises
+    ------
+    MissingDependency
+        If pandas is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingDependency(
+            'Data frames need pandas: pip install "cvxscreen[frames]"'
+        ) from error
+    return pandas.DataFrame(columns)
 
 
 class Echoed:

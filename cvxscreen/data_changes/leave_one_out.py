@@ -35,7 +35,7 @@ from cvxscreen._support.extensions import or_cvxpy
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.rounding import UNIT, gamma
-from cvxscreen._support.tables import Record, fields
+from cvxscreen._support.tables import Record, data_frame, fields, table
 from cvxscreen._support.validation import check_request, flag, positive, whole
 from cvxscreen.api import solve
 from cvxscreen.bounds import midpoint_ball
@@ -82,6 +82,9 @@ refit: the error's third digit is then certain. A choice, not a measurement."""
 FINER = 1e-4
 """Factor of the refit's tolerance where its interval, about the root of the gap wide, decides
 nothing yet: a hundred times narrower."""
+
+SHOWN = 10
+"""Terms that a record's table shows."""
 
 ARRAYS = ("low", "high", "value", "unchanged", "refitted", "decided")
 """Attributes of a record with an entry for each term."""
@@ -193,6 +196,33 @@ class LeaveOneOut(Record, Immutable):
             ],
             title="Leave one out",
         )
+
+    def table(self) -> str:
+        """What `print` shows, and the terms that are worst off without themselves."""
+        worst = self.low if self.classification else -np.maximum(-self.low, self.high)
+        order = np.argsort(worst, axis=None, kind="stable")[:SHOWN]
+        places = zip(*np.unravel_index(order, worst.shape), strict=True)
+        rows = [
+            (*map(int, at), float(self.low[at]), float(self.high[at]),
+             None if np.isnan(self.value[at]) else float(self.value[at]),
+             "unchanged" if self.unchanged[at] else "refitted" if self.refitted[at] else "bounded",
+             bool(self.decided[at]))
+            for at in places
+        ]
+        head = ("term", *["group"] * (worst.ndim - 1), *ARRAYS[:3], "by", "decided")
+        return f"{self}\n{table(head, rows, title='Worst off')}"
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame, one row a term; where it has several groups one for each of them.
+
+        Raises
+        ------
+        MissingDependency
+            If pandas is not installed.
+        """
+        place = np.indices(self.low.shape).reshape(self.low.ndim, -1)
+        names = dict(zip(("term", "group"), place, strict=False))
+        return data_frame(names | {name: getattr(self, name).ravel() for name in ARRAYS})
 
     def plot(self, ax: Any = None, figsize: tuple[float, float] | None = None) -> Any:
         """The intervals in order, refitted ones marked; a matplotlib Figure.

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from cvxscreen._support.files import UNREADABLE, why_unreadable, written_whole
 from cvxscreen._support.immutable import Immutable
-from cvxscreen._support.tables import Record, table
+from cvxscreen._support.tables import Record, data_frame, table
 from cvxscreen._support.validation import array, file_path, flag, number, one_of, whole, word
 from cvxscreen.core.problem import Problem, fingerprint
-from cvxscreen.errors import InvalidInput, MissingDependency, NotSaved
+from cvxscreen.errors import InvalidInput, NotSaved
 from cvxscreen.multitask import MultiTaskSolution
 from cvxscreen.plots import rejection
 
@@ -165,12 +165,6 @@ class PathRecord(Record):
         MissingDependency
             If pandas is not installed.
         """
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingDependency(
-                'Data frames need pandas: pip install "cvxscreen[frames]"'
-            ) from error
         rows = []
         for point in self.points:
             plain = {
@@ -181,7 +175,7 @@ class PathRecord(Record):
                      for name in ("status", "objective", "gap", "relative_gap") if name in plain}
             shares = {f"proven {kind}": share for kind, share in point.before.items()}
             rows.append({self._over: point.value, **first, **shares, **plain})
-        return pandas.DataFrame(rows)
+        return data_frame(rows)
 
     def plot(
         self, title: str = "Proven before solving, along the path", *, ax: Any = None,

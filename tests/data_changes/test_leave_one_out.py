@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import cvxscreen
-from cvxscreen import InvalidInput, leave_one_out, regression, solve, svm
+from cvxscreen import InvalidInput, MissingDependency, leave_one_out, regression, solve, svm
 from cvxscreen._support.compiled import CompileClock
 from cvxscreen.certificates.kernels import LeftOutProofs
 from cvxscreen.core.problem import Quadratic
@@ -833,6 +834,31 @@ def test_the_record_prints_and_plots(tmp_path) -> None:
     assert "undecided" in found.table()
     found.plot().savefig(tmp_path / "loo.png")
     assert (tmp_path / "loo.png").stat().st_size > 5000
+
+
+def test_the_record_is_a_table_and_a_data_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    solution = solve(svm(X, y, C=0.5), tol=1e-10)
+    found = leave_one_out(solution)
+    frame = found.to_frame()
+    assert list(frame.columns) == ["term", "low", "high", "value", "unchanged", "refitted",
+                                   "decided"]
+    np.testing.assert_array_equal(frame["low"], found.low)
+    lines = found.table().splitlines()
+    assert lines[-10].split()[0] == str(int(np.argmin(found.low)))
+    assert "Worst off" in lines
+    residuals = leave_one_out(solve(regression(X, T), tol=1e-10))
+    first = residuals.table().splitlines()[-10].split()
+    assert first[0] == str(int(np.argmax(np.maximum(-residuals.low, residuals.high))))
+    sides = np.column_stack([np.arange(60), np.arange(60) // 2])
+    twice = leave_one_out(solution, groups=sides, refit=False)
+    frame = twice.to_frame()
+    assert frame.shape == (120, 8)
+    np.testing.assert_array_equal(frame["high"].to_numpy().reshape(60, 2), twice.high)
+    assert (frame["group"] == np.tile([0, 1], 60)).all()
+    assert len(twice.table().splitlines()[-1].split()) == 7
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependency, match=r'pip install "cvxscreen\[frames\]"'):
+        found.to_frame()
 
 
 def test_the_callers_arrays_stay() -> None:

@@ -276,14 +276,17 @@ def test_a_gap_is_not_short_by_an_ulp() -> None:
     assert report.total(line, "wrong") == 0
 
 
-def test_a_kernel_interval_that_misses_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["reweight", "weight_range"])
+def test_a_kernel_interval_that_misses_is_found_out(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A hundredth of what is proven, around the middle of the interval."""
-    whole = change_cells.cvxscreen.reweight
+    whole = getattr(change_cells.cvxscreen, name)
 
     def narrowed(*args, **kwargs):
         return within(whole(*args, **kwargs), 0.01)
 
-    monkeypatch.setattr(change_cells.cvxscreen, "reweight", narrowed)
+    monkeypatch.setattr(change_cells.cvxscreen, name, narrowed)
     lines = until_wrong("kernel_changes", 4, seed=1, points=3)
     assert sum(report.total(line, "wrong") for line in lines) > 0
 

@@ -19,6 +19,7 @@ from vector_cells import ELASTIC, reference
 import cvxscreen
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.reweight import weighted
+from cvxscreen.designs.gram import Gram
 
 LEFT_OUT = 6
 """Terms of a problem whose refit without them is found exactly."""
@@ -111,6 +112,9 @@ def changed(ledger: Ledger, problem: Problem, name: tuple[str, str, tuple[str, s
         left_out(ledger, (model, loss, "leave one out", *names), solution, rng, reference)
         groups_left_out(ledger, (model, loss, "leave a group out", *names), solution, rng,
                         reference)
+        if isinstance(problem.design, Gram):
+            range_of_a_kernel(ledger, (model, loss, "range of weights", *names), solution, rng,
+                              reference)
 
 
 def left_out(ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
@@ -135,23 +139,47 @@ def groups_left_out(
     ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
     rng: np.random.Generator, reference: Callable[[Problem], Reference],
 ) -> None:
-    """Intervals of the margins of terms that leave together."""
+    """Intervals of the margins of terms that leave together, with one group or with each of two."""
     problem = solution.problem
-    labels = rng.integers(0, max(problem.n // 3, 2), problem.n)
-    if len(np.unique(labels)) < 2:
-        return
+    sides = int(rng.integers(1, 3))
+    labels = rng.integers(0, max(problem.n // 3, 2), (problem.n, sides))
+    if any((labels == k).any(axis=1).all() for k in labels[0]):
+        return  # without it nothing is left
     found = cvxscreen.leave_one_out(
         solution, refit=bool(rng.integers(0, 2)), tol=1e-4, groups=labels
     )
-    target = problem.losses.b
+    target = problem.losses.b[:, None]
     low, high = (found.low, found.high) if found.classification else (
         target - found.high, target - found.low)
     for label in np.unique(labels)[:LEFT_OUT]:
         mine = labels == label
-        ref = reference(weighted(problem, np.where(mine, 0.0, 1.0)))
-        slack = 4.0 * np.spacing(np.abs(target) + np.abs(ref.margins))
-        ends = np.where(mine, (low - slack, high + slack), [[-np.inf], [np.inf]])
-        ledger.add(key, int(mine.sum()), inside(ref, *ends)[mine], f"group {label}")
+        ref = reference(weighted(problem, np.where(mine.any(axis=1), 0.0, 1.0)))
+        slack = 4.0 * np.spacing(np.abs(target) + np.abs(ref.margins)[:, None])
+        for side in range(sides):
+            ends = np.where(mine, (low - slack, high + slack), [[[-np.inf]], [[np.inf]]])
+            states = inside(ref, *ends[:, :, side])[mine[:, side]]
+            ledger.add(key, len(states), states, f"group {label}")
+
+
+def range_of_a_kernel(
+    ledger: Ledger, key: tuple[str, str, str, str, str], solution: cvxscreen.Solution,
+    rng: np.random.Generator, reference: Callable[[Problem], Reference],
+) -> None:
+    """Margins over a set of weights, at its worst for one of them and at drawn weights."""
+    problem = solution.problem
+    if not np.isfinite(solution.point().gap):
+        return
+    norm, n = str(rng.choice(["l2", "l1", "interval"])), problem.n
+    ends = {"low": rng.uniform(0.0, 1.0, n), "high": rng.uniform(1.0, 3.0, n)}
+    given = ends if norm == "interval" else {}
+    size = float(10.0 ** rng.uniform(-3, 0))
+    found = cvxscreen.weight_range(solution, norm=norm, size=size, **given)
+    [gram] = problem.design.kernel.block(np.arange(n), rng.integers(0, n, 1)).T
+    for v in (solution.theta * problem.design.sign * gram, rng.standard_normal(n)):
+        w = np.maximum(1.0 + size * inside_set(norm, v, ends), 0.0)
+        if (w > 0.0).any():
+            ref = reference(weighted(problem, w))
+            ledger.add(key, n, inside(ref, found.low, found.high), "margins")
 
 
 def ranges(ledger: Ledger, number: int, rng: np.random.Generator, count: int) -> None:
