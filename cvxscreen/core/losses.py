@@ -551,3 +551,40 @@ class Losses(LossTerms, Immutable):
             if 0.0 < factor < np.inf:
                 return factor
         return super().factor_of(other)
+
+
+SAME_STEP = 1e-13
+"""Relative difference up to which steps of slopes are one, and count as many."""
+
+
+def lowest_kink(
+    losses: LossTerms, entries: Array, margins: Array, first: float
+) -> float | None:
+    """The step along a coordinate to the lowest point, for losses that change as much at one kink.
+
+    So many kinks lie below that point as slopes of one size are missing far to the left.
+
+    Parameters
+    ----------
+    losses : LossTerms
+    entries, margins : arrays, shape (n,)
+        What a step of 1 adds to the margins, no entry 0, and these.
+    first : float
+        The slope of all else.
+
+    Returns
+    -------
+    float or None
+        -inf where the sum only ever falls or rises; None for other losses.
+    """
+    if losses.any_hard or np.any(losses.q) or np.any(losses.e):
+        return None
+    low, high = entries * losses.lo, entries * losses.hi
+    step = abs(float(high[0] - low[0]))
+    if not step > 0.0 or np.abs(np.abs(high - low) - step).max() > SAME_STEP * step:
+        return None
+    below = -(first + float(np.minimum(low, high).sum())) / step
+    count = int(np.ceil(below - SAME_STEP * len(entries)))
+    if not 0 < count <= len(entries):
+        return -np.inf
+    return float(np.partition((losses.b - margins) / entries, count - 1)[count - 1])

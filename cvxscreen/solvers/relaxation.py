@@ -48,7 +48,7 @@ from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.rounding import UNIT
 from cvxscreen.certificates.certificate import Certificate
 from cvxscreen.core.duality import balanced
-from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece
+from cvxscreen.core.losses import Codes, Losses, LossTerms, Piece, lowest_kink
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.designs.rows import Rows
 from cvxscreen.screening.reduction import KnownSlopes, Prediction, Screening, Selection
@@ -205,7 +205,7 @@ class ScreenedRelaxation(
         found = solve(part, self.inner, tol=SAMPLE_TOLERANCE)
         if not np.isfinite(found.x).all():
             return
-        self.centre = self.candidate(found.x, None, found.multipliers)
+        self.centre = self.candidate(at_best_level(problem, found.x), None, found.multipliers)
         self.keep = int(KEEP * problem.n * np.sqrt(problem.d / part.n))
         if of_zero(found.certificate) or self.tied(self.centre):
             self.try_at_once(chosen, found, Times(began, perf_counter()))
@@ -715,6 +715,28 @@ def of_few_coordinates(problem: Problem) -> Mask:
     if isinstance(problem.design, Rows):
         found[problem.design.light[0]] = True
     return found if found.sum() <= problem.n // NESTED else np.zeros(problem.n, dtype=bool)
+
+
+def at_best_level(problem: Problem, x: Array) -> Array:
+    """`x`, a sample's optimum, with what all terms have beside the data at its best for them.
+
+    An intercept, or a level. Above that of a sample's largest term lie all that are larger: taken
+    for lines each of them pulls it up as hard as it costs, and relaxations have no end.
+    """
+    design, side = problem.design, problem.side
+    if not isinstance(design, Rows) or design.beside.shape[1] != 1:
+        return x
+    j = design.stored - 1
+    held = side is not None and bool((side.matrix.indices == j).any())
+    column = design.column(j)
+    if held or problem.penalty is not None or j not in problem.free_index or not column.all():
+        return x
+    away = lowest_kink(problem.losses, column, design.forward(x), float(problem.linear[j]))
+    if away is None or not np.isfinite(away):
+        return x
+    moved = x.copy()
+    moved[j] += away
+    return moved
 
 
 def draw(problem: Problem) -> Drawn:

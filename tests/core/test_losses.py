@@ -8,7 +8,7 @@ from exact import Fraction, terms
 from hypothesis import given, strategies as st
 from strategies import arguments, loss_rows, slopes
 
-from cvxscreen.core.losses import Losses, Piece
+from cvxscreen.core.losses import Losses, Piece, lowest_kink
 from cvxscreen.errors import InvalidInput
 
 RNG = np.random.default_rng(7)
@@ -428,3 +428,22 @@ def test_kink_distance_is_the_distance_to_a_change_of_piece(name: str) -> None:
     far = 1.001 * distance + 1e-9
     left, right = f.piece_within(t - far, t - far), f.piece_within(t + far, t + far)
     assert ((left != here) | (right != here)).all()
+
+
+def test_the_lowest_point_along_a_coordinate_is_one_of_the_kinks() -> None:
+    """At any slope of the rest, as far as it is bounded; and of other losses there is none."""
+    n = 400
+    losses = Losses(RNG.standard_normal(n), 0.0, 0.0, np.zeros(n), np.full(n, 0.05))
+    column, margins = np.full(n, -1.0), RNG.standard_normal(n)
+    for first in (0.3, 0.95, 1.0 - 1e-9, 13.7, 19.99):
+        level = lowest_kink(losses, column, margins, first)
+        assert level is not None
+
+        def value(step: float, first: float = first) -> float:
+            return first * step + float(losses.value(margins + step * column).sum())
+
+        best = value(level)
+        assert all(best <= value(level + away) + 1e-9 for away in (-1.0, -1e-3, 1e-3, 1.0))
+    assert lowest_kink(losses, column, margins, 21.0) == -np.inf
+    uneven = losses.weighted(RNG.uniform(1.0, 2.0, n))
+    assert lowest_kink(uneven, column, margins, 1.0) is None

@@ -14,7 +14,6 @@ from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.budgets import recognise_budgets
 from cvxscreen.cvxpy_plugin.infeasible import least_coordinate
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
-from cvxscreen.cvxpy_plugin.recognise import check
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise, with_losses_in_budgets
 from cvxscreen.cvxpy_plugin.recognise.standard import Standard
 from cvxscreen.errors import NotScreenable
@@ -191,29 +190,6 @@ def test_multipliers_show_what_there_is_and_no_more(name: str) -> None:
         assert least_coordinate(standard, other) <= least
     proof[row] = 0.0  # nothing holds the losses
     assert least_coordinate(standard, proof) == 0.0
-
-
-def test_a_level_among_kinks_is_the_lowest_point() -> None:
-    """As the general search finds it, at any slope of the rest; and of other losses there is none.
-
-    The level's own value does not matter where the objective is flat.
-    """
-    problem = recognise_budgets(numbers(program(READ["cvar"]))).lagrangian.problem
-    column = problem.design.column(problem.d - 1)
-    losses, margins = problem.losses, RNG.standard_normal(problem.n)
-    for first in (0.3, 0.95, 1.0 - 1e-9, 13.7, 19.99):
-        level = check._among_kinks(losses, column, margins, first)
-        assert level is not None
-
-        def value(step: float, first: float = first) -> float:
-            return first * step + float(losses.value(margins + step * column).sum())
-
-        best = value(level)
-        assert all(best <= value(level + away) + 1e-9 for away in (-1.0, -1e-3, 1e-3, 1.0))
-    beyond = check._among_kinks(losses, column, margins, 21.0)
-    assert beyond == -np.inf
-    uneven = losses.weighted(RNG.uniform(1.0, 2.0, problem.n))
-    assert check._among_kinks(uneven, column, margins, 1.0) is None
 
 
 def test_a_helper_goes_below_zero() -> None:

@@ -244,6 +244,42 @@ def test_a_sample_keeps_penalties_and_constraints() -> None:
     assert total == pytest.approx(0.5 * 50_000, rel=1e-9)
 
 
+def test_a_level_is_that_of_all_terms_before_any_is_taken_for_a_line(monkeypatch: Any) -> None:
+    """The largest loss: above the level of a sample's largest lie others, and relaxations end.
+
+    A level that constraints hold, and rows of zeros, stay as they are.
+    """
+    R = scenarios(20_000, 12)
+    n, d = R.shape
+    unit = sp.csr_array(np.hstack([np.ones((1, d)), [[0.0]]]))
+    side = SideConstraints(
+        sp.vstack([unit, sp.eye_array(d, d + 1)]), np.r_[-1.0, np.zeros(d)],
+        (("zero", 1), ("nonneg", d)),
+    )
+    problem = Problem(
+        Rows(R, -np.ones(n), np.ones((n, 1))), Losses(0.0, 0.0, 0.0, np.zeros(n), np.ones(n)),
+        Quadratic(np.zeros(d + 1)), np.r_[np.zeros(d), 1.0], side=side,
+    )
+    x = np.r_[np.full(d, 1.0 / d), 0.0]
+    found = relaxation.at_best_level(problem, x)
+    np.testing.assert_array_equal(found[:-1], x[:-1])
+    assert problem.primal(found) == pytest.approx((-R @ x[:-1]).max(), rel=1e-12)
+    level = SideConstraints(sp.eye_array(1, d + 1, k=d), [1.0], (("zero", 1),))
+    held = replace(problem, side=level)
+    assert relaxation.at_best_level(held, x) is x
+    assert relaxation.at_best_level(replace(problem, design=Rows(problem.design.dense())), x) is x
+    solution = cs.solve(problem)
+    assert solution.certificate.ok
+    assert max(one.kept for one in solution.rounds) < n // 2
+    steps: list[float] = []
+    proximal = ScreenedRelaxation.retreat
+    monkeypatch.setattr(
+        ScreenedRelaxation, "retreat", lambda self: steps.append(1.0) or proximal(self)
+    )
+    cs.solve(problem)
+    assert not steps
+
+
 @pytest.mark.parametrize("stored", [np.asarray, sp.csr_matrix])
 def test_terms_of_few_coordinates_stay_in_samples_and_relaxations(stored: Any) -> None:
     """Costs of moving away from a portfolio: eight terms among thousands that decide the optimum.

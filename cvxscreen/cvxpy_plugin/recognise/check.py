@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from cvxscreen._support.extensions import supplied
 from cvxscreen._support.immutable import Immutable
 from cvxscreen.core.cones import SideConstraints
-from cvxscreen.core.losses import Losses, LossTerms
+from cvxscreen.core.losses import Losses, LossTerms, lowest_kink
 from cvxscreen.core.penalty import L1
 from cvxscreen.core.problem import Problem, Quadratic
 from cvxscreen.cvxpy_plugin.recognise.elimination import MinimisedOut
@@ -54,9 +54,6 @@ SEED, SAMPLE_SEED = 20240229, 20240301
 
 FAR = 1e9
 """No helper is looked for beyond this."""
-
-SAME_STEP = 1e-13
-"""Relative difference up to which steps of slopes are one, and count as many."""
 
 FINE = 2.0**-80
 """Share of an interval of at most 2e9 to which its end is exact up to rounding."""
@@ -526,7 +523,7 @@ def _lowest_along(
     whole = len(at) == len(column)
     seen: LossTerms = losses if whole else losses.take(at)
     entries, beside = (column, margins) if whole else (column[at], margins[at])
-    directly = _among_kinks(seen, entries, beside, first) if curve == 0.0 else None
+    directly = lowest_kink(seen, entries, beside, first) if curve == 0.0 else None
     if directly is not None:
         return directly
 
@@ -561,27 +558,6 @@ def _lowest_along(
         if falling < len(steps):
             high, beyond = float(steps[falling]), found[falling]
     return high
-
-
-def _among_kinks(
-    losses: LossTerms, entries: Array, margins: Array, first: float
-) -> float | None:
-    """The same of losses with one kink, at which all change the slope by as much; None of others.
-
-    `first` is the slope of all else. So many kinks lie below the lowest point as slopes of one size
-    are missing far to the left.
-    """
-    if losses.any_hard or np.any(losses.q) or np.any(losses.e):
-        return None
-    low, high = entries * losses.lo, entries * losses.hi
-    step = abs(float(high[0] - low[0]))
-    if not step > 0.0 or np.abs(np.abs(high - low) - step).max() > SAME_STEP * step:
-        return None
-    below = -(first + float(np.minimum(low, high).sum())) / step
-    count = int(np.ceil(below - SAME_STEP * len(entries)))
-    if not 0 < count <= len(entries):
-        return -np.inf
-    return float(np.partition((losses.b - margins) / entries, count - 1)[count - 1])
 
 
 def _finite(design: Any, x: Array) -> bool:
