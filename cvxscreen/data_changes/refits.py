@@ -814,6 +814,8 @@ class AlongPaths:
         nth = min(max(NEAR * problem.d, FEWEST), problem.n - 1)
         self.least = max(float(self.around.room[self.nearest[nth]]), 0.0)
         self.near = np.flatnonzero(~stays_around(self.around, self.least))
+        if not len(self.near):  # as where all rows are 0
+            self.near = self.nearest[:1]
         self.start = self._start(self.near)
 
     def _start(self, near: Index) -> tuple[RefitStart, LeftOutOfRows]:

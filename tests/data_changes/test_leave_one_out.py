@@ -636,6 +636,19 @@ def test_paths_begin_where_slopes_are_a_little_off_their_ends(share: float) -> N
     np.testing.assert_array_equal(found.edges, expected.edges)
 
 
+@pytest.mark.parametrize("name", ["hinge", "huber"])
+def test_rows_of_zeros_are_near_no_kink_and_have_paths(name: str) -> None:
+    zeros = np.zeros((60, 3))
+    problem = svm(zeros, y) if name == "hinge" else regression(zeros, T, loss="huber")
+    solution = solve(problem, tol=1e-9)
+    paths = refits.AlongPaths(problem, refits.optimum(solution), 1e-9)
+    assert len(paths.near)
+    margins, error, ok = refits.left_out_of([paths], np.arange(60))
+    assert ok.all()
+    assert np.abs(margins).max() + error.max() <= 1e-12
+    assert (cvxscreen.influence(solution, refit=60).distance == 0.0).all()
+
+
 def test_paths_that_are_cut_short_are_not_taken_for_optima(
     monkeypatch: pytest.MonkeyPatch, paths_alone: None
 ) -> None:

@@ -81,7 +81,7 @@ def changed(ledger: Ledger, problem: Problem, name: tuple[str, str, tuple[str, s
     for _ in range(max(1, count // 3)):
         tol = float(10.0 ** rng.uniform(-10, -1))
         solution = cvxscreen.solve(problem, tol=tol)
-        if solution.answer is None:
+        if solution.answer is None or not np.isfinite(solution.certificate.gap):
             return
         few = rng.random(n) < 0.15
         few[rng.integers(0, n)] = False
