@@ -183,7 +183,8 @@ FEW_ENTRIES = 50_000
 libraries takes some 5 ms once. With two threads on two busy cores 2,000 x 50 entries took twice the
 CPU seconds, 20,000 x 50 and 5,000 x 300 10 to 30 times, 3,000 x 1,500 three times."""
 LONG_PRODUCT = 2**36
-"""Multiplications from which on a product takes seconds: threads that wait for it matter little."""
+"""Multiplications from which on a product takes a second or more (69e9, at 20 to 60e9 a second):
+threads that wait for it matter little."""
 
 
 def blas_threads(entries: int, smaller: int = 0) -> AbstractContextManager[None]:
@@ -200,7 +201,8 @@ def blas_threads(entries: int, smaller: int = 0) -> AbstractContextManager[None]
 
 
 SMALL = 2**26
-"""Requests up to this many bytes are never questioned."""
+"""Requests up to this many bytes are never questioned: 64 MiB, which any machine that has loaded
+numpy, scipy and CVXPY (some 200 MiB) has left."""
 
 CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Where Linux says what a container may use (versions 2 and 1)."""

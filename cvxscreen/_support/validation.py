@@ -23,7 +23,8 @@ Array = NDArray[np.float64]
 Kind = TypeVar("Kind")
 
 LARGEST = 1.3e154
-"""Entries of data beyond it have squares that double precision does not hold."""
+"""Entries of data beyond it have squares that double precision does not hold: those end at 1.8e308,
+whose root is 1.34e154."""
 
 MOST_NARROW = 2**31 - 1
 """The largest number that an index of 32 bits holds."""

@@ -983,7 +983,8 @@ def balanced_exactly(problem: Problem, theta: Array) -> bool:
 
 
 MOST, LEAST = 1e300, 1e-290
-"""Coordinates between which rounding is relative."""
+"""Coordinates between which rounding is relative: 1e8 times below the largest number there is, and
+4e17 times above the least one that has all its digits."""
 
 
 def about_centre(problem: Problem, x: Array) -> tuple[Problem, Array] | None:

@@ -39,8 +39,8 @@ from cvxscreen.core.problem import Problem
 Array = NDArray[np.float64]
 
 TINY = 1e-140
-"""Columns shorter than this have squares that are rounded as no others; longer than its inverse,
-too."""
+"""Columns shorter than this have squares that are rounded as no others (below 1e-280 the products
+they are summed of may have lost digits); longer than its inverse, too."""
 
 CHUNK = 64
 """Products that are added up in double precision, before the sums are in extended."""
@@ -49,7 +49,8 @@ LEAST_KEPT = 1e-3
 """A linear cost nearer to what the norms bound leaves better points too far away."""
 
 UP = 1.0 + 1e-9
-"""What a bound is rounded up by."""
+"""What a bound is rounded up by: nine million roundings, `gamma(9e6)`. Sums here are numpy's, by
+pairs, which round a few dozen times, and products of BLAS, which round once a coordinate."""
 
 
 class GrowthOfNorms(NamedTuple):

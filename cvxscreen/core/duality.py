@@ -48,7 +48,8 @@ Array = NDArray[np.float64]
 _NEWTON_STEPS = 60
 """Of a projection at most; from close by two or three are enough."""
 _FAR = 1e150
-"""A multiplier this large moves nothing: its coordinate is in none of the terms."""
+"""A multiplier this large moves nothing: its coordinate is in none of the terms. (Its square is
+about as large as a number can be.)"""
 _HALVINGS = 30
 """Of a Newton step at most."""
 FEW = 3

@@ -138,7 +138,7 @@ def kinked(q: Array, lo: Array, hi: Array) -> NDArray[np.bool_]:
 
 
 SUMMED = 1e-9
-"""A fall that is none beside what it is summed of."""
+"""A fall that is none beside what it is summed of: what nine million roundings may add up to."""
 
 
 def falls_without_end(t: Array, lo: Array, hi: Array, linear: Array) -> bool:

@@ -479,9 +479,11 @@ def _nearest(data: NDArray[Any], queries: Points, among: Points, count: int) -> 
 
 
 LARGEST = 1e70
-"""Coordinates from which on products of squared distances leave double precision, upwards."""
+"""Coordinates from which on products of squared distances leave double precision, upwards: their
+fourth power is 1e280, and 1e28 of those may be added up."""
 SMALLEST = 1e-70
-"""The same downwards: comparisons of points all of whose coordinates are below it."""
+"""The same downwards: comparisons of points all of whose coordinates are below it. Products
+of 1e-280 still have all their digits (the least number that has is 2e-308)."""
 
 
 def rtlm(

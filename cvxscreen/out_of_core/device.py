@@ -34,7 +34,8 @@ CHUNK_BYTES = 2**28
 _COMPATIBLE = ("cupy", "torch")
 """Libraries that follow the standard only through `array_api_compat`."""
 _HOST = (1, 3)
-"""DLPack's names of memory that a processor reads: its own, and what is pinned for a GPU."""
+"""DLPack's names of memory that a processor reads: its own (``kDLCPU``), and what is pinned for a
+GPU (``kDLCUDAHost``)."""
 _UNREADABLE = (TypeError, RuntimeError, ValueError, BufferError)
 """What libraries raise where numpy may not look at their memory."""
 

@@ -181,7 +181,7 @@ class BoxQp:
 # them as soon as a row may have to be copied, a step takes 1.4 times as long.
 
 NEVER = 1e300
-"""A slope that nothing reaches."""
+"""A slope that nothing reaches, and whose sum with another one is no infinity yet."""
 LAST = np.int64(2**63 - 1)
 """The largest whole number, and the mask of all bits but the sign's."""
 

@@ -18,7 +18,8 @@ from cvxscreen.errors import CvxscreenError, InvalidInput
 Array = NDArray[np.float64]
 
 _ORDINARY = 1e50
-"""Margins below this are nowhere near an overflow, nor are their squares."""
+"""Margins below this are nowhere near an overflow, nor are their squares, 1e100, or any sum of
+these."""
 
 
 class Start(NamedTuple):

@@ -182,7 +182,8 @@ _BISECTIONS = 30
 _SAMPLE = 2000
 """Rows on which ``Delta`` is chosen; the cut itself uses all of them."""
 _SUMMED = 200.0
-"""Roundings of a pairwise sum of any length, generously."""
+"""Roundings of numpy's sum by pairs of any length: 128 are added up one by one, and 64 levels of
+pairs are more than there are."""
 
 
 class Spanning(Protocol):
