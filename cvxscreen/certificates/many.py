@@ -126,6 +126,9 @@ class PackedSlopes(Immutable):
         )
 
 
+# Half and twice of each number in this file that has no figure of its own (of a tolerance a
+# hundredth and a hundred times): all is certified as before, in 0.98 to 1.01 times the time, in up
+# to 12 problems that come to it (examples/benchmarks/named_numbers.py; noise is 0.1).
 WIDTH = 256
 """Coordinates up to which the passes over dense blocks are used; beyond, dense rows are certified
 singly, sparse ones multiplied as they are stored."""

@@ -45,6 +45,9 @@ Array = NDArray[np.float64]
 
 # -- balance: ``E' theta = -target`` ---------------------------------------------------------------
 
+# Half and twice of each number in this file that has no figure of its own (of a tolerance a
+# hundredth and a hundred times): all is certified as before, in 0.95 to 1.12 times the time, in up
+# to 12 problems that come to it (examples/benchmarks/named_numbers.py; noise is 0.1).
 _NEWTON_STEPS = 60
 """Of a projection at most; from close by two or three are enough."""
 _FAR = 1e150

@@ -85,7 +85,7 @@ def test_safe_mode_does_not_pause_where_nothing_is_decided(
 ) -> None:
     """Random labels: the solver's own numbers tell, no point is evaluated on the way."""
     rng = np.random.default_rng(3)
-    X, y = rng.standard_normal((4000, 20)), np.where(rng.random(4000) < 0.5, 1.0, -1.0)
+    X, y = rng.standard_normal((6000, 20)), np.where(rng.random(6000) < 0.5, 1.0, -1.0)
     problem = cvxscreen.svm(X, y, C=10.0)
     assert interrupting_can_pay(problem)
     evaluated: list[object] = []
