@@ -193,19 +193,19 @@ def test_predictions_are_never_recorded_as_proofs() -> None:
 @pytest.mark.parametrize("C", [1.0, 10.0])
 def test_safe_mode_leaves_out_only_what_is_proven(C: float) -> None:
     """In several rounds, the first of them loose: what is guessed there may help nobody."""
-    X, y = two_gaussians(2000, 30, bayes_error=0.1)
+    X, y = two_gaussians(4000, 30, bayes_error=0.1)
     safe = honest(solve_screened(svm(X, y, C=C), mode="safe"))
     assert len(safe.rounds) > 1
     for record in safe.rounds:
         assert record.predicted == 0
-        assert record.kept >= 2000 - record.proven
+        assert record.kept >= 4000 - record.proven
 
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_safe_mode_takes_no_more_steps_where_nothing_is_decided(intercept: bool) -> None:
     """Random labels: the solver stops on the way, and takes the steps of one call all the same."""
     rng = np.random.default_rng(0)
-    X, y = rng.standard_normal((2000, 30)), np.where(rng.random(2000) < 0.5, 1.0, -1.0)
+    X, y = rng.standard_normal((4000, 30)), np.where(rng.random(4000) < 0.5, 1.0, -1.0)
     problem = svm(X, y, C=10.0, intercept=intercept)
     safe = honest(solve_screened(problem, mode="safe"))
     assert safe.status == "optimal"
