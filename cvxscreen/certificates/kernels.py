@@ -12,7 +12,8 @@ term grows by, and ``r^2 / 2`` times its squared norm. The margins are recompute
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple, cast
@@ -36,6 +37,7 @@ from cvxscreen.certificates.certificate import (
 from cvxscreen.certificates.weightings import piece_of
 from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.designs.gram import Gram, exact_sum
+from cvxscreen.designs.rows_on_demand import KernelPoints, RowsOnDemand, want_row
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -48,8 +50,8 @@ class KernelParts(Immutable):
     Attributes
     ----------
     whole : Problem
-        Over all N points: losses are of points, the same in every problem that has them. Where
-        there is another problem than that of all points its kernel is `filled`.
+        Over all N points: losses are of points, the same in every problem that has them. Where its
+        kernel is not `filled` loops must be able to evaluate rows of it.
     index : array of int, shape (m,)
         The point of each term; no point twice in one problem.
     sign : array, shape (m,)
@@ -78,10 +80,54 @@ class KernelParts(Immutable):
     def __len__(self) -> int:
         return len(self.first) - 1
 
+    @contextmanager
+    def rows(self, k: int) -> Iterator[RowsOnDemand]:
+        """The rows of the matrix of problem k.
+
+        Where the kernel is `filled` they are read, or copied; else they are evaluated and kept, in
+        the kernel's cache if they are those of all points.
+        """
+        kernel, index = self.gram.kernel, self.index[self.terms(k)]
+        matrix, m = kernel.matrix(), len(index)
+        if m == kernel.size and matrix is None:
+            with kernel.on_demand() as rows:
+                yield rows
+        elif matrix is not None:
+            whole = m == len(matrix)
+            yield RowsOnDemand.of(matrix) if whole else RowsOnDemand.copied(
+                matrix, index, self._room
+            )
+        else:
+            if k not in self._own:
+                all_points = cast(KernelPoints, kernel.function.source)
+                most = max(kernel.cache_bytes // (8 * m), 1)
+                K = np.empty((min(m, most), m))  # what is not written to takes no memory
+                self._own[k] = RowsOnDemand.evaluated(
+                    all_points.take(index), K, np.full(m, -1), 0
+                )
+            yield self._own[k]
+
+    def evaluated(self) -> int:
+        """How many entries are kept of the problems on a part of the points.
+
+        If they take more memory than the kernel's cache may, they are given up: who wants them
+        again, as the certificate does, has them evaluated again.
+        """
+        entries = sum(int(rows.arrived[0]) * len(rows.slot) for rows in self._own.values())
+        if 8 * entries > self.gram.kernel.cache_bytes:
+            self._own.clear()
+        return entries
+
     @cached_property
-    def matrix(self) -> Array | None:
-        """Kernel values of all pairs of points, if they have been evaluated."""
-        return self.gram.kernel.matrix()
+    def _own(self) -> dict[int, RowsOnDemand]:
+        """Of problems on a part of the points, what has been evaluated."""
+        return {}
+
+    @cached_property
+    def _room(self) -> Array:
+        """For what is copied for one problem."""
+        sizes = np.diff(self.first)
+        return np.empty(int(sizes[sizes < self.gram.kernel.size].max(initial=0)) ** 2)
 
     def problem(self, k: int) -> Problem:
         """Problem k, its coordinates the coefficients of all N points."""
@@ -100,15 +146,15 @@ class KernelParts(Immutable):
 
 
 @compiled(allocates=False)
-def products(matrix: Array, index: Index, c: Array, out: Array) -> None:
-    """``<z_i, w>`` at the points of `index`, ``w = sum_j c_j z_j`` over them."""
-    for i in range(len(index)):
+def products(rows: RowsOnDemand, c: Array, out: Array) -> None:
+    """``<z_i, w>`` at all points of `rows`, ``w = sum_j c_j z_j``; NaN if a row has no room."""
+    for i in range(len(c)):
         out[i] = 0.0
-    for j in range(len(index)):
+    for j in range(len(c)):
         if c[j] != 0.0:
-            row = matrix[index[j]]
-            for i in range(len(index)):
-                out[i] += c[j] * row[index[i]]
+            place = want_row(j, rows)
+            for i in range(len(c)):
+                out[i] += c[j] * rows.K[place, i] if place >= 0 else np.nan
 
 
 def margins(parts: KernelParts, c: Array, b: Array) -> tuple[Array, Array, Array]:
@@ -117,10 +163,9 @@ def margins(parts: KernelParts, c: Array, b: Array) -> tuple[Array, Array, Array
     u = np.empty(len(c))
     for k in range(len(parts)):
         own = parts.terms(k)
-        if parts.matrix is None:
-            u[own] = parts.gram.kernel.product(c[own], remember=False)
-        else:
-            products(parts.matrix, index[own], c[own], u[own])
+        with parts.rows(k) as rows:
+            products(rows, c[own], u[own])
+        parts.evaluated()  # which gives up rows that take too much memory
     level = np.repeat(b, sizes)
     roots = np.sqrt(parts.squares)[index] * (1.0 + 4.0 * UNIT)
     near = parts.gram.kernel.function.errors[index]

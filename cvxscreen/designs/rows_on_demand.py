@@ -40,6 +40,10 @@ class KernelPoints(NamedTuple):
         points, squares = read_only(points, squares)
         return cls(points, squares, float(gamma))
 
+    def take(self, rows: Index) -> KernelPoints:
+        """A copy of some points."""
+        return KernelPoints.of(self.points[rows], self.squares[rows], self.gamma)
+
 
 NO_MATRIX, NOWHERE = read_only(np.zeros((0, 0)), np.zeros(0, dtype=np.intp))
 NO_POINTS = KernelPoints.of(NO_MATRIX, np.zeros(0), 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,11 +23,19 @@ from cvxscreen.estimators.fitting import (
     warn_unless_certified,
 )
 from cvxscreen.models.linear import apart, one_against_rest, svm
-from cvxscreen.solvers.smo import AT_ONCE, IN_PLACE, OF_TWO_CLASSES, solve_parts
+from cvxscreen.solvers.smo import (
+    AT_ONCE,
+    DEMAND_CLOCK,
+    IN_PLACE,
+    OF_TWO_CLASSES,
+    solve_parts,
+)
 
 MULTI_CLASS = ("ovr", "ovo")
 ONE_MATRIX = 4000
 """Most samples whose whole kernel matrix is evaluated at once (128 MB)."""
+MANY_SAMPLES = 20_000
+"""Most samples of which each two classes are solved one after another where loops evaluate rows."""
 
 
 class ScreenedSVC(OneVsRest, LeavesOut):
@@ -182,34 +190,41 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         warn_unless_certified(worst, self._easier, stacklevel=5)
 
     def _at_once(self, X: Any, signs: list[Array], weight: Array | None) -> bool:
-        """Solve several problems over one matrix of a kernel; whether that is small enough.
+        """Solve several problems over one kernel; whether they are small enough for that.
 
-        What is not certified then goes through `solve`, as a lone problem does at once.
+        What is too large, or not certified, goes through `solve`, as a lone problem does at once.
         """
         n, voting = len(signs[0]), self._by_pairs
-        if self._linear or self.time_limit is not None or len(signs) == 1 or n > ONE_MATRIX:
+        if self._linear or self.time_limit is not None or len(signs) == 1:
             return False
         first, rows = signs[0], [np.arange(n)] * len(signs)
         if voting:
             signs, rows = one_against_one(signs)
+        few = [len(some) <= (OF_TWO_CLASSES if voting else AT_ONCE) for some in rows]
         used = weight is None or all(weight[some].any() for some in rows)
-        if max(map(len, rows)) > (OF_TWO_CLASSES if voting else AT_ONCE) or not used:
+        if n > MANY_SAMPLES or not any(few) or not used:
             return False
         tol = self._relative_gap()
         check_request(self.mode, tol)
         whole = self._one(X, first, weight, self.C)
-        gram: Any = whole.design
-        if not gram.kernel.fill():
+        kernel = cast(Gram, whole.design).kernel
+        as_wanted = voting and kernel.function.source is not None and self.n_jobs in (None, 1)
+        as_wanted = as_wanted and (n <= ONE_MATRIX or DEMAND_CLOCK.bought)
+        if not as_wanted and not (n <= ONE_MATRIX and all(few) and kernel.fill()):
             return False
-        parts = KernelParts.of(whole, rows, signs)
-        c, intercepts, proofs = solve_parts(parts, float(tol))
-        coefficients = np.zeros((len(parts), n))
+        together = np.flatnonzero(few).tolist()
+        parts = KernelParts.of(whole, [rows[k] for k in together], [signs[k] for k in together])
+        c, found_intercepts, found_proofs = solve_parts(parts, float(tol))
+        coefficients, intercepts = np.zeros((len(rows), n)), np.zeros(len(rows))
+        proofs: list[Any] = [None] * len(rows)
+        for j, k in enumerate(together):
+            coefficients[k, rows[k]] = c[parts.terms(j)]
+            intercepts[k], proofs[k] = found_intercepts[j], found_proofs[j]
         found = []
-        for k, own in enumerate(coefficients):
-            own[rows[k]] = c[parts.terms(k)]
-            if not proofs[k].ok:
-                solution = self._found(parts.problem(k))
-                own[:] = solution.w
+        for k, proof in enumerate(proofs):
+            if proof is None or not proof.ok:
+                solution = self._found(self._of_some(X, signs[k], rows[k], weight))
+                coefficients[k, rows[k]] = solution.w
                 intercepts[k], proofs[k] = solution.intercept, solution.certificate
                 found.append(solution)
         self._voting, self.certificates_ = voting, tuple(proofs)
@@ -218,6 +233,16 @@ class ScreenedSVC(OneVsRest, LeavesOut):
             self._warn_of_worst(found)
         return True
 
+    def _of_some(
+        self, X: Any, sign: Array, rows: NDArray[np.intp], weight: Array | None
+    ) -> Problem:
+        """The problem of two classes, on their samples alone."""
+        pairwise = self.__sklearn_tags__().input_tags.pairwise
+        return self._one(
+            X[np.ix_(rows, rows)] if pairwise else X[rows], sign,
+            None if weight is None else weight[rows], self.C,
+        )
+
     def _asked(
         self, X: Any, signs: list[Array], weight: Array | None
     ) -> tuple[list[Problem], list[NDArray[np.intp]] | None]:
@@ -225,11 +250,8 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         if not self._by_pairs or len(signs) == 1:
             return self._against_the_rest(X, signs, weight, self.C), None
         signs, rows = one_against_one(signs)
-        pairwise = self.__sklearn_tags__().input_tags.pairwise
         problems = [
-            self._one(X[np.ix_(some, some)] if pairwise else X[some], sign,
-                      None if weight is None else weight[some], self.C)
-            for some, sign in zip(rows, signs, strict=True)
+            self._of_some(X, sign, some, weight) for some, sign in zip(rows, signs, strict=True)
         ]
         return problems, rows
 

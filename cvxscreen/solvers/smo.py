@@ -483,6 +483,10 @@ A_ROW, LEAST = 1.5, 50
 box; and fewer than so many are not begun. After the first steps it were 0.82 and more on seven sets
 at C = 1, which were solved within 1.3 steps a term, and 0.04 to 0.36 at C = 100, which were not
 within two."""
+ALONE, OF_FEATURES = 1.75, 30.0
+"""An entry of a row that a loop evaluates costs so much of what one does when all are evaluated at
+once, and as much again for so many features: 1.6 to 1.9 at 5 features, 2.0 to 2.5 at 10, 3.0 to 3.9
+at 40 (500 to 8,000 points)."""
 AIM = 0.8
 """Share of the tolerance that the descent uses up; the certificate charges rounding."""
 FIRST = 100.0
@@ -542,12 +546,20 @@ def descend_to_gap(
 
 
 def solve_parts(parts: KernelParts, tol: float) -> tuple[Array, Array, list[Certificate]]:
-    """Coefficients of all terms, an intercept for each problem, and the certificates."""
-    c, b = np.zeros(len(parts.index)), np.zeros(len(parts))
-    sizes, N = np.diff(parts.first), parts.gram.kernel.size
-    room = np.empty(int(sizes[sizes < N].max(initial=0)) ** 2)
+    """Coefficients of all terms, an intercept for each problem, and the certificates.
+
+    Rows of the kernel are evaluated as they are wanted, until all at once are likely the cheaper.
+    """
+    c, b, kernel = np.zeros(len(parts.index)), np.zeros(len(parts)), parts.gram.kernel
+    source, entries = kernel.function.source, np.diff(parts.first).astype(float) ** 2
+    wanted = 0.0
     for k in range(len(parts)):
-        b[k] = _solve(parts, k, c[parts.terms(k)], AIM * tol, room)
+        if k and not kernel.filled and source is not None and kernel.size <= IN_PLACE:
+            dear = ALONE + source.points.shape[1] / OF_FEATURES
+            if dear * wanted * entries[k:].sum() > entries[:k].sum() * kernel.size**2:
+                kernel.fill()
+        b[k] = _solve(parts, k, c[parts.terms(k)], AIM * tol)
+        wanted = max(wanted, parts.evaluated())
     return c, b, certify_parts(parts, c, b, tol)
 
 
@@ -568,12 +580,9 @@ def alone(problem: Problem) -> KernelParts | None:
     return KernelParts.of(problem, [gram.index], [gram.sign])
 
 
-def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> float:
-    """Solve problem k, to a relative gap `tol`; returns the intercept, c changes in place.
-
-    `room` is for the rows of its matrix, where that is a part of the whole one.
-    """
-    own, kernel, matrix = parts.terms(k), parts.gram.kernel, parts.matrix
+def _solve(parts: KernelParts, k: int, c: Array, tol: float) -> float:
+    """Solve problem k, to a relative gap `tol`; returns the intercept, c changes in place."""
+    own, kernel = parts.terms(k), parts.gram.kernel
     index, sign = parts.index[own], parts.sign[own]
     f, balanced = parts.whole.losses.take(index), parts.gram.intercept
     ends = -sign * f.lo, -sign * f.hi
@@ -583,6 +592,7 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
         # Of one class alone no coefficient balances another: all are 0, its label costs nothing.
         kinks = -F[lo < hi]
         return float(kinks.max() if (hi > 0.0).any() else kinks.min()) if len(kinks) else 0.0
+    matrix = kernel.matrix()
     diagonal = kernel.function.diagonal if matrix is None else matrix.diagonal()
     box = BoxTerms.of(lo, hi, f.e, f.q, diagonal[index])
     terms = SlopeTerms.of(sign, np.empty(len(c)), f)
@@ -591,15 +601,11 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
     def descend(rows: RowsOnDemand, limit: int) -> tuple[float, float, float]:
         return descend_to_gap(rows, F, c, box, terms, moving, singles, tol, limit)
 
-    if matrix is None:
-        with kernel.on_demand() as rows:
+    large = len(c) > (OF_TWO_CLASSES if len(parts) > 1 else AT_ONCE)
+    with parts.rows(k) as rows:
+        if large:
             return _while_steps_pay(descend, rows, c, box, tol)
-    rows = RowsOnDemand.of(matrix)
-    if len(c) > OF_TWO_CLASSES:
-        return _while_steps_pay(descend, rows, c, box, tol)
-    if len(index) < len(matrix):
-        rows = RowsOnDemand.copied(matrix, index, room)
-    level, gap, violation = descend(rows, 1000 + 10 * len(c))
+        level, gap, violation = descend(rows, 1000 + 10 * len(c))
     block: Array | None = None
     for _ in range(TURNS):
         if gap <= tol or not violation > 0.0:
@@ -608,7 +614,8 @@ def _solve(parts: KernelParts, k: int, c: Array, tol: float, room: Array) -> flo
         BoxQp(block, F, c, lo, hi, f.e, f.q, balanced).solve(
             violation * min(max(0.5 * tol / gap, FALL), 0.5), TURN
         )
-        level, gap, violation = descend(rows, 0)
+        with parts.rows(k) as rows:
+            level, gap, violation = descend(rows, 0)
     return level
 
 

@@ -157,7 +157,7 @@ def test_margins_are_within_their_error_of_the_exact_ones(kernel: str) -> None:
     u, t, error = margins(parts, c, np.zeros(3))
     for k in range(3):
         own = parts.terms(k)
-        exact = parts.matrix.astype(np.longdouble) @ c[own].astype(np.longdouble)
+        exact = whole.design.kernel.matrix().astype(np.longdouble) @ c[own].astype(np.longdouble)
         off = np.abs(parts.sign[own] * exact - t[own])
         assert (off <= error[own]).all()
         assert off.max() > 0.0

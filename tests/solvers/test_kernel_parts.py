@@ -112,3 +112,70 @@ def test_large_problems_find_the_same_models(
     large = ScreenedSVC(**settings).fit(X, y)
     assert np.allclose(small.decision_function(X), large.decision_function(X), atol=1e-3)
     assert (small.predict(X) == large.predict(X)).all()
+
+
+@pytest.mark.parametrize("settings", [{}, {"cache_bytes": 8 * 260 * 20}, {"C": 1e3}])
+def test_of_classes_of_all_sizes_each_two_are_solved(
+    settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The large ones alone, the others together; where rows have no room by the general solver."""
+    rng = np.random.default_rng(5)
+    y = np.repeat(np.arange(4), (100, 80, 50, 30))
+    X = rng.standard_normal((260, 3)) + 1.5 * np.eye(4)[y][:, :3]
+    settings = {"kernel": "rbf", "multi_class": "ovo", "tol": 1e-8, **settings}
+    expected = ScreenedSVC(**settings, n_jobs=2).fit(X, y)
+    together, sizes = classifier.solve_parts, []
+
+    def counted(parts: KernelParts, tol: float):
+        sizes.extend(np.diff(parts.first).tolist())
+        return together(parts, tol)
+
+    monkeypatch.setattr(classifier, "solve_parts", counted)
+    monkeypatch.setattr(classifier, "OF_TWO_CLASSES", 140)
+    monkeypatch.setattr(classifier, "ONE_MATRIX", 100)
+    found = ScreenedSVC(**settings).fit(X, y)
+    if classifier.DEMAND_CLOCK.bought:
+        assert sorted(sizes) == [80, 110, 130, 130]
+    assert all(proof.ok for proof in found.certificates_)
+    for one, other in zip(found.certificates_, expected.certificates_, strict=True):
+        assert one.dual <= other.primal
+        assert other.dual <= one.primal
+    assert np.allclose(found.decision_function(X), expected.decision_function(X), atol=2e-3)
+
+
+def test_many_parts_have_their_rows_evaluated_until_all_at_once_are_the_cheaper() -> None:
+    rng = np.random.default_rng(6)
+    label = np.arange(300) % 6
+    for apart, filled in ((6.0, False), (0.3, True)):
+        X = rng.standard_normal((300, 5)) + apart * np.eye(6)[label][:, :5]
+        whole = cvxscreen.svm(
+            X, np.where(label == 0, 1.0, -1.0), intercept=True, kernel="rbf",
+            kernel_params={"gamma": 0.02},
+        )
+        rows = [np.flatnonzero((label == i) | (label == j)) for i in range(6) for j in range(i)]
+        signs = [np.where(label[some] == label[some[0]], 1.0, -1.0) for some in rows]
+        parts = KernelParts.of(whole, rows, signs)
+        _, _, proofs = solve_parts(parts, 1e-6)
+        assert all(proof.ok for proof in proofs)
+        assert whole.design.kernel.filled == filled
+
+
+def test_rows_that_take_too_much_memory_are_given_up_and_evaluated_again() -> None:
+    rng = np.random.default_rng(7)
+    label = np.arange(160) % 4
+    X = rng.standard_normal((160, 5)) + 3.0 * np.eye(4)[label][:, :4] @ np.eye(4, 5)
+    signs = np.where(label == 0, 1.0, -1.0)
+    rows = [np.flatnonzero((label == i) | (label == j)) for i in range(4) for j in range(i)]
+    found = []
+    least = 8 * 160 * 16
+    for cache in (2**30, least):
+        whole = cvxscreen.svm(X, signs, intercept=True, kernel="rbf", cache_bytes=cache)
+        parts = KernelParts.of(
+            whole, rows, [np.where(label[some] == label[some[0]], 1.0, -1.0) for some in rows]
+        )
+        found.append(solve_parts(parts, 1e-6))
+        assert (8 * parts.evaluated() > least) == (cache == 2**30)
+    for one, other in zip(*(proofs for _, _, proofs in found), strict=True):
+        assert one.ok
+        assert other.ok
+        assert one.primal == pytest.approx(other.primal, rel=1e-6)
