@@ -100,11 +100,8 @@ class KernelParts(Immutable):
         else:
             if k not in self._own:
                 all_points = cast(KernelPoints, kernel.function.source)
-                most = max(kernel.cache_bytes // (8 * m), 1)
-                K = np.empty((min(m, most), m))  # what is not written to takes no memory
-                self._own[k] = RowsOnDemand.evaluated(
-                    all_points.take(index), K, np.full(m, -1), 0
-                )
+                K, slot = np.empty((m, m)), np.full(m, -1)  # what nobody writes to takes no memory
+                self._own[k] = RowsOnDemand.evaluated(all_points.take(index), K, slot, 0)
             yield self._own[k]
 
     def evaluated(self) -> int:

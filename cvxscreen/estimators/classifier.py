@@ -210,6 +210,7 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         kernel = cast(Gram, whole.design).kernel
         as_wanted = voting and kernel.function.source is not None and self.n_jobs in (None, 1)
         as_wanted = as_wanted and (n <= ONE_MATRIX or DEMAND_CLOCK.bought)
+        as_wanted = as_wanted and self.cache_bytes >= 8 * OF_TWO_CLASSES**2
         if not as_wanted and not (n <= ONE_MATRIX and all(few) and kernel.fill()):
             return False
         together = np.flatnonzero(few).tolist()
