@@ -16,7 +16,7 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen._support.immutable import Immutable
-from cvxscreen.cvxpy_plugin.recognise.defined_variables import places
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import places
 from cvxscreen.cvxpy_plugin.recognise.triangular import lengthened
 from cvxscreen.cvxpy_plugin.request import Report, with_report
 

@@ -24,7 +24,6 @@ from numpy.typing import ArrayLike, NDArray
 from cvxscreen._support.immutable import Immutable
 from cvxscreen._support.limits import Limits, Progress
 from cvxscreen._support.tables import table
-from cvxscreen._support.validation import finite
 from cvxscreen.core.duality import reference_point
 from cvxscreen.core.problem import Problem
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
@@ -220,9 +219,7 @@ def _checked(problem: Any, parameter: Any, values: ArrayLike | None) -> Array:
         )
     if parameter.size != 1:
         raise InvalidInput(f"`parameter` has shape {parameter.shape}; a scalar one is needed.")
-    grid = finite("values", values).copy()
-    if grid.ndim != 1 or not len(grid):
-        raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
+    grid = over_c.listed_values(values)
     with _kept(parameter):
         for value in grid:  # one that the parameter refuses is found before anything is solved
             try:

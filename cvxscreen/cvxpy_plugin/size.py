@@ -1558,7 +1558,7 @@ def _levels(expr: Any, name: str) -> dict[int, int]:
     """The numbers without a sign that kinked losses, one for each of many entries, lie above.
 
     Of losses of one argument, ``pos(abs(e) - t)``, a sum of the largest stands in their place
-    (`recognise.level_variables`); of others, as sums of several, nothing can be left out.
+    (`recognise.auxiliary_variables`); of others, as sums of several, nothing can be left out.
     """
     if name not in ("pos", "maximum") or expr.size < LINKS:
         return {}

@@ -47,7 +47,7 @@ from cvxpy.reductions.solution import Solution as CvxpySolution
 from cvxscreen._support.rounding import gamma
 from cvxscreen.core.problem import Problem, relative_gap
 from cvxscreen.cvxpy_plugin.answer import StoredAnswer
-from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import (
     EpigraphVariable,
     without_epigraph_variables,
 )

@@ -78,11 +78,17 @@ PARAMETERS = ("C", "lam", "tau")
 OF_TASKS = ("alpha", "beta")
 
 
-def checked_values(values: ArrayLike | None) -> Array:
-    """The values of a parameter, shape (m,), all positive."""
+def listed_values(values: ArrayLike | None) -> Array:
+    """The values of a parameter, shape (m,), all finite."""
     grid = finite("values", values).copy()
     if grid.ndim != 1 or not len(grid):
         raise InvalidInput(f"`values` has shape {grid.shape}; a non-empty list is needed.")
+    return grid
+
+
+def checked_values(values: ArrayLike | None) -> Array:
+    """The values of a parameter, shape (m,), all positive."""
+    grid = listed_values(values)
     if not (grid > 0).all():
         raise InvalidInput(f"`values` goes down to {grid.min():g}; all must be positive.")
     return grid

@@ -10,8 +10,8 @@ import pytest
 
 from cvxscreen import cvxpy_plugin
 from cvxscreen.cvxpy_plugin.plugin import recognise_any
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import without_defined_variables
 from cvxscreen.cvxpy_plugin.recognise.check import check
-from cvxscreen.cvxpy_plugin.recognise.defined_variables import without_defined_variables
 from cvxscreen.cvxpy_plugin.recognise.standard import canonicalise
 from cvxscreen.errors import NotScreenable
 

@@ -11,8 +11,8 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise import epigraph_variables
-from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
+from cvxscreen.cvxpy_plugin.recognise import auxiliary_variables
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import (
     EpigraphVariable,
     without_epigraph_variables,
 )
@@ -203,7 +203,7 @@ def test_a_misread_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         def value(self, values: dict[int, Any]) -> Any:
             return (1.0 + 1e-6) * super().value(values)
 
-    monkeypatch.setattr(epigraph_variables, "EpigraphVariable", Wrong)
+    monkeypatch.setattr(auxiliary_variables, "EpigraphVariable", Wrong)
     monkeypatch.setattr(cvxscreen.cvxpy_plugin.recognise.check, "_compare", lambda *args: None)
     problem, plain = problem_of(FORMS["huber"]), problem_of(FORMS["huber"])
     problem.solve(method="screen", always=True)

@@ -10,8 +10,8 @@ import pytest
 
 import cvxscreen
 from cvxscreen import cvxpy_plugin
-from cvxscreen.cvxpy_plugin.recognise import level_variables
-from cvxscreen.cvxpy_plugin.recognise.level_variables import without_level_variables
+from cvxscreen.cvxpy_plugin.recognise import auxiliary_variables
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import without_level_variables
 from cvxscreen.cvxpy_plugin.recognise.python_loops import summands_of
 from cvxscreen.cvxpy_plugin.recognise.recognise import recognise
 
@@ -147,7 +147,7 @@ def test_many_numbers_are_looked_for_in_one_reading(monkeypatch: pytest.MonkeyPa
         read.append(args)
         return summands_of(*args)
 
-    monkeypatch.setattr(level_variables, "summands_of", counted)
+    monkeypatch.setattr(auxiliary_variables, "summands_of", counted)
     orders = [cp.Variable() for _ in range(30)]
     costs = sum(cp.pos(k - order) + 0.1 * order for k, order in enumerate(orders))
     problem = cp.Problem(cp.Minimize(costs))

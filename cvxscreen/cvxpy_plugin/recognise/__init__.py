@@ -2,8 +2,8 @@
 
 Four steps; `recognise.recognise` runs them.
 
-*Numbers.* `defined_variables` writes out what an equation says of a variable, `loss_atoms` reads
-losses off the problem as they are written, `python_loops` joins terms and constraints that were
+*Numbers.* `auxiliary_variables` of the user's are written out, `loss_atoms` reads losses off the
+problem as they are written, `python_loops` joins terms and constraints that were
 written in a Python loop, and CVXPY's own reductions take the rest to cone form. `standard` puts it
 all together, ``minimise 1/2 <z, P z> + <q, z>`` over rows in cones and losses of rows, nothing left
 out; `expressions` reads the numbers of expressions, `matrices` holds them without copying large

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from cvxscreen.cvxpy_plugin.recognise.defined_variables import solved_for
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import solved_for
 from cvxscreen.cvxpy_plugin.recognise.expressions import exchanged, holds
 from cvxscreen.cvxpy_plugin.recognise.triangular import (
     Shortened,

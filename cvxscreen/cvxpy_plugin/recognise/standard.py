@@ -37,21 +37,21 @@ from cvxpy.reductions.solution import Solution
 from numpy.typing import NDArray
 
 from cvxscreen.core.cones import height
+from cvxscreen.cvxpy_plugin.recognise.auxiliary_variables import (
+    DefinedVariable,
+    EpigraphVariable,
+    LevelVariable,
+    are_read,
+    without_defined_variables,
+    without_epigraph_variables,
+    without_level_variables,
+)
 from cvxscreen.cvxpy_plugin.recognise.budget_losses import (
     budgets_above_levels,
     read_budgets,
     take_budgets,
 )
 from cvxscreen.cvxpy_plugin.recognise.constraint_forms import Rewritten, in_two_forms
-from cvxscreen.cvxpy_plugin.recognise.defined_variables import (
-    DefinedVariable,
-    are_read,
-    without_defined_variables,
-)
-from cvxscreen.cvxpy_plugin.recognise.epigraph_variables import (
-    EpigraphVariable,
-    without_epigraph_variables,
-)
 from cvxscreen.cvxpy_plugin.recognise.expressions import (
     Affine,
     free_entries,
@@ -60,10 +60,6 @@ from cvxscreen.cvxpy_plugin.recognise.expressions import (
     preserved_values,
     read_affine,
     read_objective,
-)
-from cvxscreen.cvxpy_plugin.recognise.level_variables import (
-    LevelVariable,
-    without_level_variables,
 )
 from cvxscreen.cvxpy_plugin.recognise.loss_atoms import (
     Level,

@@ -50,7 +50,7 @@ triangle = of("cvxpy_plugin/recognise/triangular.py",
 
 SHORT = "cvxpy_plugin/test_short_squares.py"
 DEFINED = "cvxpy_plugin/test_defined_variables.py"
-defined = of("cvxpy_plugin/recognise/defined_variables.py",
+defined = of("cvxpy_plugin/recognise/auxiliary_variables.py",
              f"{DEFINED}::test_the_plain_answer", f"{DEFINED}::test_others_are_read_as_before",
              f"{DEFINED}::test_what_is_no_definition_stays")
 residuals = of("cvxpy_plugin/recognise/short_squares.py",
@@ -58,15 +58,15 @@ residuals = of("cvxpy_plugin/recognise/short_squares.py",
                f"{SHORT}::test_variables_that_are_more_than_residuals_are_left")
 
 EPIGRAPHS = "cvxpy_plugin/test_epigraph_variables.py"
-epigraphs = of("cvxpy_plugin/recognise/epigraph_variables.py",
+epigraphs = of("cvxpy_plugin/recognise/auxiliary_variables.py",
                f"{EPIGRAPHS}::test_the_answer_and_every_dual_value")
-bounded = of("cvxpy_plugin/recognise/epigraph_variables.py",
+bounded = of("cvxpy_plugin/recognise/auxiliary_variables.py",
              f"{EPIGRAPHS}::test_what_is_left_alone")
 
 LEVELS = "cvxpy_plugin/test_level_variables.py"
-numbers = of("cvxpy_plugin/recognise/level_variables.py",
+numbers = of("cvxpy_plugin/recognise/auxiliary_variables.py",
              f"{LEVELS}::test_values_and_dual_values_are_the_users")
-near = of("cvxpy_plugin/recognise/level_variables.py", f"{LEVELS}::test_near_misses_are_left")
+near = of("cvxpy_plugin/recognise/auxiliary_variables.py", f"{LEVELS}::test_near_misses_are_left")
 
 INFEASIBLE = "cvxpy_plugin/test_infeasible.py"
 proof = of("cvxpy_plugin/infeasible.py", INFEASIBLE)
@@ -215,7 +215,8 @@ FAULTS = (
             "if len(mine) != 1 or any(holds(part, variable) for part in others):",
             "if len(mine) != 1:", "another constraint is not met"),
     bounded("variables that pay", SIGN,
-            "return (whole, tuple(found)) if whole.is_dcp() else (problem, ())",
+            "# What pays, or may, would leave a function that is not convex.\n"
+            "    return (whole, tuple(found)) if whole.is_dcp() else (problem, ())",
             "return (whole, tuple(found))", "an unbounded variable is taken for its bound"),
     bounded("a variable's sign", DROPPED,
             "return not asked or (asked == {\"nonneg\"} and function.is_nonneg())",
