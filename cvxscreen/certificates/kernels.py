@@ -98,11 +98,13 @@ class KernelParts(Immutable):
                 matrix, index, self._room
             )
         else:
-            if k not in self._own:
+            own = self._own.get(k)
+            if own is None:
                 all_points = cast(KernelPoints, kernel.function.source)
                 K, slot = np.empty((m, m)), np.full(m, -1)  # what nobody writes to takes no memory
-                self._own[k] = RowsOnDemand.evaluated(all_points.take(index), K, slot, 0)
-            yield self._own[k]
+                own = RowsOnDemand.evaluated(all_points.take(index), K, slot, 0)
+                self._own[k] = own
+            yield own
 
     def evaluated(self) -> int:
         """How many entries are kept of the problems on a part of the points.
@@ -110,7 +112,8 @@ class KernelParts(Immutable):
         If they take more memory than the kernel's cache may, they are given up: who wants them
         again, as the certificate does, has them evaluated again.
         """
-        entries = sum(int(rows.arrived[0]) * len(rows.slot) for rows in self._own.values())
+        kept = list(self._own.values())  # while other threads add theirs
+        entries = sum(int(rows.arrived[0]) * len(rows.slot) for rows in kept)
         if 8 * entries > self.gram.kernel.cache_bytes:
             self._own.clear()
         return entries

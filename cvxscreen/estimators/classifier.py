@@ -208,26 +208,30 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         check_request(self.mode, tol)
         whole = self._one(X, first, weight, self.C)
         kernel = cast(Gram, whole.design).kernel
-        as_wanted = voting and kernel.function.source is not None and self.n_jobs in (None, 1)
+        as_wanted = voting and kernel.function.source is not None
         as_wanted = as_wanted and (n <= ONE_MATRIX or DEMAND_CLOCK.bought)
         as_wanted = as_wanted and self.cache_bytes >= 8 * OF_TWO_CLASSES**2
         if not as_wanted and not (n <= ONE_MATRIX and all(few) and kernel.fill()):
             return False
         together = np.flatnonzero(few).tolist()
         parts = KernelParts.of(whole, [rows[k] for k in together], [signs[k] for k in together])
-        c, found_intercepts, found_proofs = solve_parts(parts, float(tol))
+        c, found_intercepts, found_proofs = solve_parts(
+            parts, float(tol), lambda solve, all_k: by_threads(solve, zip(all_k), self.n_jobs)
+        )
         coefficients, intercepts = np.zeros((len(rows), n)), np.zeros(len(rows))
         proofs: list[Any] = [None] * len(rows)
         for j, k in enumerate(together):
             coefficients[k, rows[k]] = c[parts.terms(j)]
             intercepts[k], proofs[k] = found_intercepts[j], found_proofs[j]
-        found = []
-        for k, proof in enumerate(proofs):
-            if proof is None or not proof.ok:
-                solution = self._found(self._of_some(X, signs[k], rows[k], weight))
-                coefficients[k, rows[k]] = solution.w
-                intercepts[k], proofs[k] = solution.intercept, solution.certificate
-                found.append(solution)
+        left = [k for k, proof in enumerate(proofs) if proof is None or not proof.ok]
+        problems = (
+            self._of_some(X, signs[k], rows[k], weight) if voting else parts.problem(k)
+            for k in left
+        )
+        found = by_threads(self._found, ((problem,) for problem in problems), self.n_jobs)
+        for k, solution in zip(left, found, strict=True):
+            coefficients[k, rows[k]] = solution.w
+            intercepts[k], proofs[k] = solution.intercept, solution.certificate
         self._voting, self.certificates_ = voting, tuple(proofs)
         self._keep_models(X, coefficients, intercepts)
         if found:

@@ -26,7 +26,7 @@ steps come back to the same terms, the blocks go on from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -545,21 +545,32 @@ def descend_to_gap(
         eps = min(eps, violation) * min(max(0.5 * aim / gap, FALL), 0.5)
 
 
-def solve_parts(parts: KernelParts, tol: float) -> tuple[Array, Array, list[Certificate]]:
+def solve_parts(
+    parts: KernelParts, tol: float, each: Callable[..., Iterable[tuple[float, int]]] = map
+) -> tuple[Array, Array, list[Certificate]]:
     """Coefficients of all terms, an intercept for each problem, and the certificates.
 
     Rows of the kernel are evaluated as they are wanted, until all at once are likely the cheaper.
+    Where all at once are too many, problems do not depend on each other, and `each` may solve
+    several at a time.
     """
     c, b, kernel = np.zeros(len(parts.index)), np.zeros(len(parts)), parts.gram.kernel
     source, entries = kernel.function.source, np.diff(parts.first).astype(float) ** 2
-    wanted = 0.0
+    wanted = 0
+
+    def solve(k: int) -> tuple[float, int]:
+        return _solve(parts, k, c[parts.terms(k)], AIM * tol), parts.evaluated()
+
+    if kernel.size > IN_PLACE:
+        b[:] = [level for level, _ in each(solve, range(len(parts)))]
+        return c, b, certify_parts(parts, c, b, tol)
     for k in range(len(parts)):
-        if k and not kernel.filled and source is not None and kernel.size <= IN_PLACE:
+        if k and not kernel.filled and source is not None:
             dear = ALONE + source.points.shape[1] / OF_FEATURES
             if dear * wanted * entries[k:].sum() > entries[:k].sum() * kernel.size**2:
                 kernel.fill()
-        b[k] = _solve(parts, k, c[parts.terms(k)], AIM * tol)
-        wanted = max(wanted, parts.evaluated())
+        b[k], now = solve(k)
+        wanted = max(wanted, now)
     return c, b, certify_parts(parts, c, b, tol)
 
 

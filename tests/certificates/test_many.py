@@ -352,7 +352,7 @@ def test_it_shares_nothing_with_what_it_judges(module: str) -> None:
     names = ("_support.compiled", "_support.immutable", "_support.limits", "_support.rounding",
              "_support.validation", "certificates.certificate", "certificates.many",
              "certificates.weightings", "core.lasso", "core.losses", "core.problem", "designs.gram",
-             "designs.rows", "errors")
+             "designs.rows", "designs.rows_on_demand", "errors")
     assert own <= {f"cvxscreen.{name}" for name in names}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -61,8 +63,8 @@ def test_what_is_not_certified_goes_through_solve(
     model = ScreenedSVC(kernel="rbf", multi_class=multi_class, tol=1e-8)
     expected = model.fit(X, y).decision_function(X)
 
-    def spoiled(parts: KernelParts, tol: float):
-        c, b, _ = solve_parts(parts, tol)
+    def spoiled(parts: KernelParts, tol: float, each: Any):
+        c, b, _ = solve_parts(parts, tol, each)
         c[parts.terms(1)] = 0.0
         return c, b, certify_parts(parts, c, b, tol)
 
@@ -123,19 +125,25 @@ def test_of_classes_of_all_sizes_each_two_are_solved(
     y = np.repeat(np.arange(4), (100, 80, 50, 30))
     X = rng.standard_normal((260, 3)) + 1.5 * np.eye(4)[y][:, :3]
     settings = {"kernel": "rbf", "multi_class": "ovo", "tol": 1e-8, **settings}
-    expected = ScreenedSVC(**settings, n_jobs=2).fit(X, y)
+    with monkeypatch.context() as patch:
+        patch.setattr(classifier, "MANY_SAMPLES", 10)
+        expected = ScreenedSVC(**settings).fit(X, y)
     together, sizes = classifier.solve_parts, []
 
-    def counted(parts: KernelParts, tol: float):
+    def counted(parts: KernelParts, tol: float, each: Any):
         sizes.extend(np.diff(parts.first).tolist())
-        return together(parts, tol)
+        return together(parts, tol, each)
 
     monkeypatch.setattr(classifier, "solve_parts", counted)
     monkeypatch.setattr(classifier, "OF_TWO_CLASSES", 140)
     monkeypatch.setattr(classifier, "ONE_MATRIX", 100)
+    monkeypatch.setattr(smo, "IN_PLACE", 100)
     found = ScreenedSVC(**settings).fit(X, y)
+    threads = ScreenedSVC(**settings, n_jobs=2).fit(X, y)
+    assert np.array_equal(threads.intercept_, found.intercept_)
+    assert np.array_equal(threads.dual_coef_, found.dual_coef_)
     if classifier.DEMAND_CLOCK.bought and "cache_bytes" not in settings:
-        assert sorted(sizes) == [80, 110, 130, 130]
+        assert sorted(sizes) == [80, 80, 110, 110, 130, 130, 130, 130]
     assert all(proof.ok for proof in found.certificates_)
     for one, other in zip(found.certificates_, expected.certificates_, strict=True):
         assert one.dual <= other.primal
