@@ -69,7 +69,7 @@ class KernelIterate:
         ``s_i b_i``, the linear term of the dual.
     fixed : array, shape (points,)
         What terms that are fixed contribute to the coefficients of w.
-    begun : int
+    first : int
         Coefficients of the start that are not 0.
     """
 
@@ -88,7 +88,7 @@ class KernelIterate:
         self.place(np.zeros(problem.n) if start is None else -self.sign * np.asarray(start.theta))
         if start is not None and not self.fixed.any():
             self.try_unscaled(start.x[gram.index])
-        self.begun = int(np.count_nonzero(self.c))
+        self.first = int(np.count_nonzero(self.c))
 
     def place(self, c: Array) -> None:
         """Start from a feasible point near `c`, moving few coefficients."""
@@ -97,6 +97,11 @@ class KernelIterate:
             c = self.balanced(c)
         self.c, self.u = c, np.zeros(0)
         self.u = self.product(self.coefficients())
+
+    def begin(self, c: Array) -> None:
+        """Start from coefficients whose rows are in the cache."""
+        self.place(c)
+        self.first = int(np.count_nonzero(self.c))
 
     def balanced(self, c: Array) -> Array:
         """`c` with the sum that the intercept asks for: what is inside its box moves first."""
@@ -319,12 +324,15 @@ class Smo(SubproblemSolver):
         Terms of a block beyond those inside their box.
     limits : Limits
         Of the whole call.
+    begun : array, shape (n,), optional
+        Coefficients that a problem without a start is begun with.
     """
 
     max_rounds: int = 500
     block: int = 512
     name: str = "BUILTIN"
     limits: Limits = field(default=UNLIMITED, compare=False)
+    begun: Array | None = field(default=None, compare=False, repr=False)
     traits: ClassVar[SolverTraits] = SolverTraits(reaches_target=True, selects_terms=True)
 
     def __call__(
@@ -342,6 +350,8 @@ class Smo(SubproblemSolver):
         if not isinstance(gram, Gram):
             raise InvalidInput("this solver takes kernel problems only.")
         iterate = KernelIterate(problem, gram, start)
+        if start is None and self.begun is not None and len(self.begun) == problem.n:
+            iterate.begin(self.begun)
         best, best_gap = (iterate.c.copy(), iterate.b), float("inf")
         known = float("inf")
         idle, steps, rounds, tighter = 0, 0, 0, TIGHTER
@@ -418,7 +428,7 @@ def _lies_whole(iterate: KernelIterate) -> bool:
     kernel = iterate.gram.kernel
     if not iterate.whole or kernel.size > IN_PLACE:
         return False
-    many = EVALUATED * (int(np.count_nonzero(iterate.c)) - iterate.begun) >= kernel.size
+    many = EVALUATED * (int(np.count_nonzero(iterate.c)) - iterate.first) >= kernel.size
     return kernel.filled or (many and kernel.fill())
 
 

@@ -98,13 +98,13 @@ def solve_problem(
     plain = plain and (limits is UNLIMITED or is_far(limits, problem))
     suits = plain and left_to_us(solver) and asked.on_path
     found: Solution | None = None
-    waits = False
+    waits, begun = False, None
     if suits:
         found = _without_the_loop(asked, tol, chosen, kept)
     elif plain and left_to_us(solver) and has_kernel(problem):
         from cvxscreen.solvers.smo import DEMAND_CLOCK
 
-        found, start = solve_with_kernel(problem, tol, chosen)
+        found, begun = solve_with_kernel(problem, tol, chosen)
         waits = not DEMAND_CLOCK.bought
     if found is not None:
         return found
@@ -112,7 +112,9 @@ def solve_problem(
     if soon:
         charge(problem, times=WIDE_CALLS - 1)  # once where it does not begin by coordinate descent
     inner = PLAIN.solver() if soon else named_solver(solver, problem, limits)
-    free = left_to_us(solver) and not soon and builtin_takes(problem)
+    if begun is not None:
+        inner = replace(inner, begun=begun)  # type: ignore[type-var]  # of `Smo`
+    free = left_to_us(solver) and not soon and begun is None and builtin_takes(problem)
     # Metric learning has a way of its own, which proves by the midpoint ball alone.
     if chosen == (midpoint_ball,) and problem.penalty is not None:
         from cvxscreen.solvers.metric.solver import MetricSolver, solve_metric
@@ -403,10 +405,10 @@ def _uncompiled(
 
 def solve_with_kernel(
     problem: Problem, tol: float, bounds: tuple[Bound, ...]
-) -> tuple[Solution | None, Start | None]:
+) -> tuple[Solution | None, Array | None]:
     """The same for a kernel problem of few points, or of few support vectors among many.
 
-    Where that is no answer, a start for the loop, if there is one.
+    Where that is no answer, the coefficients that it got to, if it got anywhere.
     """
     from cvxscreen.solvers.smo import alone, solve_parts
 
@@ -415,13 +417,13 @@ def solve_with_kernel(
     if parts is None:
         return None, None
     c, intercepts, (proof,) = solve_parts(parts, tol)
-    x, theta = c, -parts.sign * c
+    if not proof.ok:
+        return None, c if c.any() else None
+    x = c
     if parts.gram.intercept:
         x = np.append(c, intercepts[0] + parts.gram.offset(c))
-    if not proof.ok:
-        return None, Start(x, theta) if c.any() and np.isfinite(proof.gap) else None
     spent = perf_counter() - began
-    answer = Answer(problem, x, theta, np.zeros(0), proof, Passes())
+    answer = Answer(problem, x, -parts.sign * c, np.zeros(0), proof, Passes())
     return _solution(answer, bounds, {}, {}, (began, spent)), None
 
 
