@@ -480,9 +480,9 @@ Measured at C = 100, where it is latest to pay, on six sets: one class against t
 to 0.56 of the time at 700 samples, 0.46 to 0.78 at 1,000, 0.52 to 1.1 at 1,400; two classes 0.75 at
 1,300."""
 ON_DEMAND = 8000
-"""Most terms of a problem that begins with all of them at once. (Of 46 fits to seven sets, 1,500 to
-8,000 points, C = 1 and 100, 34 took less time than with blocks from the start; 0.35 to 1.35 times,
-0.76 in the geometric mean. At 12,000 points the rows alone may take as long as the blocks.)"""
+"""Most terms of a problem that begins with all of them at once. (Of 38 fits to seven sets, 1,500 to
+6,000 points, C = 1 and 100, 26 took less time than with blocks from the start; 0.33 to 1.3 times,
+0.75 in the geometric mean. At 12,000 points the rows alone may take as long as the blocks.)"""
 OF_TERMS = 8
 """So many terms for each step before it is asked whether more are worth it."""
 FEW_ROWS = 16
