@@ -347,11 +347,7 @@ class LeftOutOfGram:
 
     def gram(self, rows: Index, others: Index) -> Array:
         """``<a_i, a_j>`` for i in `rows` and j in `others`."""
-        design = self.design
-        block = design.kernel.block(design.index[rows], design.index[others])
-        block *= design.sign[rows][:, None]
-        block *= design.sign[others]
-        return block
+        return self.design.inner_products(rows, self.design, others)
 
     def times_gram(self, weights: Array, rows: Index) -> Array:
         """``weights`` (K, m) times `gram` of `rows` and all terms; signs round nothing."""

@@ -41,7 +41,7 @@ from cvxscreen._support.limits import blas_threads, require
 from cvxscreen._support.rounding import UNIT, gamma
 from cvxscreen._support.validation import array
 from cvxscreen.designs.rows import UNDERFLOWN
-from cvxscreen.designs.rows_on_demand import KernelPoints, RowsOnDemand
+from cvxscreen.designs.rows_on_demand import KernelPoints, RowsOnDemand, exponent
 from cvxscreen.errors import InvalidInput
 
 Array = NDArray[np.float64]
@@ -115,8 +115,7 @@ def exponents(out: Array, gamma: float, left: Array, right: Array) -> None:
     for i in range(out.shape[0]):
         own = gamma * left[i]
         for j in range(out.shape[1]):
-            value = 2.0 * gamma * out[i, j] - own - gamma * right[j]
-            out[i, j] = 0.0 if value > 0.0 else value  # NaN stays
+            out[i, j] = exponent(out[i, j], gamma, own, right[j])
 
 
 class Rbf(Immutable):

@@ -108,6 +108,13 @@ class RowsOnDemand(NamedTuple):
         return len(self.K) <= self.arrived[0] and bool((self.slot < 0).any())
 
 
+@compiled(allocates=False, inline=True)
+def exponent(inner: float, gamma: float, own: float, other: float) -> float:
+    """``-gamma ||x - z||^2`` from ``<x, z>``, ``own = gamma ||x||^2``, ``other = ||z||^2``."""
+    value = 2.0 * gamma * inner - own - gamma * other
+    return 0.0 if value > 0.0 else value  # NaN stays
+
+
 @compiled(fastmath=SUMS, allocates=False)
 def evaluate_row(k: int, source: KernelPoints, out: Array) -> None:
     """``exp(-gamma ||x_k - x_j||^2)`` for all j."""
@@ -116,8 +123,7 @@ def evaluate_row(k: int, source: KernelPoints, out: Array) -> None:
         inner = 0.0
         for p in range(points.shape[1]):
             inner += points[k, p] * points[j, p]
-        value = 2.0 * gamma * inner - gamma * squares[k] - gamma * squares[j]
-        out[j] = np.exp(0.0 if value > 0.0 else value)
+        out[j] = np.exp(exponent(inner, gamma, gamma * squares[k], squares[j]))
 
 
 @compiled(allocates=False)

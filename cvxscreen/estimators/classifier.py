@@ -9,7 +9,8 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cvxscreen._support.validation import check_request, choice
+from cvxscreen._support.limits import has_room
+from cvxscreen._support.validation import check_request, choice, positive
 from cvxscreen.certificates.kernels import KernelParts
 from cvxscreen.core.problem import Problem
 from cvxscreen.data_changes.leave_one_out import OneVsOneScores, Scores
@@ -204,14 +205,17 @@ class ScreenedSVC(OneVsRest, LeavesOut):
         used = weight is None or all(weight[some].any() for some in rows)
         if n > MANY_SAMPLES or not any(few) or not used:
             return False
+        cache = int(positive("cache_bytes", self.cache_bytes))
+        wide = n > ONE_MATRIX  # too many for the whole matrix, and maybe for the cache of its rows
+        if wide and not (DEMAND_CLOCK.bought and has_room(min(cache, 8 * n * n))):
+            return False
         tol = self._relative_gap()
         check_request(self.mode, tol)
         whole = self._one(X, first, weight, self.C)
         kernel = cast(Gram, whole.design).kernel
         as_wanted = voting and kernel.function.source is not None
-        as_wanted = as_wanted and (n <= ONE_MATRIX or DEMAND_CLOCK.bought)
-        as_wanted = as_wanted and self.cache_bytes >= 8 * OF_TWO_CLASSES**2
-        if not as_wanted and not (n <= ONE_MATRIX and all(few) and kernel.fill()):
+        as_wanted = as_wanted and cache >= 8 * OF_TWO_CLASSES**2
+        if not as_wanted and (wide or not all(few) or not kernel.fill()):
             return False
         together = np.flatnonzero(few).tolist()
         parts = KernelParts.of(whole, [rows[k] for k in together], [signs[k] for k in together])

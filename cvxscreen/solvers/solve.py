@@ -98,14 +98,14 @@ def solve_problem(
     plain = plain and (limits is UNLIMITED or is_far(limits, problem))
     suits = plain and left_to_us(solver) and asked.on_path
     found: Solution | None = None
-    waits, begun = False, None
+    begun, renting = None, charged if suits else nullcontext
     if suits:
         found = _without_the_loop(asked, tol, chosen, kept)
     elif plain and left_to_us(solver) and has_kernel(problem):
         from cvxscreen.solvers.smo import DEMAND_CLOCK
 
         found, begun = solve_with_kernel(problem, tol, chosen)
-        waits = not DEMAND_CLOCK.bought
+        renting = nullcontext if DEMAND_CLOCK.bought else DEMAND_CLOCK.rent
     if found is not None:
         return found
     soon = plain and left_to_us(solver) and newton_before_loops(problem)
@@ -127,7 +127,7 @@ def solve_problem(
             )
     from cvxscreen.solvers.loop import solve_screened
 
-    with charged() if suits else DEMAND_CLOCK.rent() if waits else nullcontext():
+    with renting():
         solution = solve_screened(
             problem,
             None if free else inner,

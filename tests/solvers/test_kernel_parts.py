@@ -187,3 +187,17 @@ def test_rows_that_take_too_much_memory_are_given_up_and_evaluated_again() -> No
         assert one.ok
         assert other.ok
         assert one.primal == pytest.approx(other.primal, rel=1e-6)
+
+
+def test_without_memory_for_the_rows_of_all_points_each_two_classes_have_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(8)
+    y = np.arange(300) % 10
+    X = rng.standard_normal((300, 3)) + 2.0 * np.eye(10)[y][:, :3]
+    monkeypatch.setattr(classifier, "ONE_MATRIX", 100)
+    model = ScreenedSVC(kernel="rbf", multi_class="ovo")
+    expected = model.fit(X, y).decision_function(X)
+    with cvxscreen.memory_limit(8 * 200 * 200):  # of 300 points, or of 60
+        found = model.fit(X, y).decision_function(X)
+    assert np.allclose(found, expected, atol=1e-2)

@@ -197,9 +197,14 @@ def _is_one_of(expr: Any, variables: Any) -> bool:
     return isinstance(expr, cp.Variable) and expr.id in variables
 
 
+def _asked(variable: Any) -> set[str]:
+    """The attributes that its values must have."""
+    return {name for name, value in variable.attributes.items() if value not in (None, False)}
+
+
 def _leaves(variable: Any, function: Any) -> bool:
     """Whether what is asked of `variable` holds wherever it is at `function`."""
-    asked = {name for name, value in variable.attributes.items() if value not in (None, False)}
+    asked = _asked(variable)
     return not asked or (asked == {"nonneg"} and function.is_nonneg())
 
 
@@ -254,7 +259,7 @@ def without_level_variables(problem: Any) -> tuple[Any, tuple[LevelVariable, ...
     if not KINKED & set(problem.atoms()):
         return problem, ()
     parts = [problem.objective, *problem.constraints]
-    inside = [[v for v in part.variables() if v.size == 1 and _may_be_any(v)] for part in parts]
+    inside = [[v for v in part.variables() if v.size == 1 and not _asked(v)] for part in parts]
     holding = Counter(variable.id for variables in inside for variable in variables)
     found: list[LevelVariable] = []
     for k, variables in enumerate(inside):
@@ -267,10 +272,6 @@ def without_level_variables(problem: Any) -> tuple[Any, tuple[LevelVariable, ...
 
 
 KINKED = {cp.pos, cp.maximum}
-
-
-def _may_be_any(variable: Any) -> bool:
-    return not any(value not in (None, False) for value in variable.attributes.values())
 
 
 def _without(part: Any, variables: list[Any]) -> tuple[Any, list[LevelVariable]]:
@@ -376,7 +377,7 @@ class Definition(NamedTuple):
 
 def solved_for(constraint: Any, variable: Any) -> Definition | None:
     """What an equation says that `variable` is; None where it is there in another way."""
-    if any(variable.attributes.values()):
+    if _asked(variable):
         return None
     left_less_right, *right = constraint.args
     if right and left_less_right is variable and not holds(right[0], variable):

@@ -28,7 +28,7 @@ balance = of("certificates/certificate.py",
              "certificates/test_certificate.py::test_refuses_a_point_with_no_gap_but_the_imbalance")
 
 FAULTS = (
-    demanded("the other point's norm", DROPPED, " - gamma * squares[j]", "",
+    demanded("the other point's norm", DROPPED, " - gamma * other", "",
              "rows of a kernel are those of other points",
              "designs/test_rows_on_demand.py::test_evaluated_rows_are_within_their_error_of_the_exact_ones"),
     demanded("which row came", SWAPPED, "rows.slot[k], rows.arrived[0] = place, place + 1",
